@@ -1,7 +1,7 @@
 // qwen4exp: Qwen3.8-Flash-Next, the text part. Layers are those of qwen35moe, with four differences. What runs through
 // them is several streams of a token, which each part reads as a mean gated by a narrow product of all of them and adds
-// its result to in shares that it chooses (hyper-connections, arXiv:2409.19606, of low rank), so that there are no norms
-// but those of streams. Results of the delta rule are gated by a sigmoid. Layers that attend do so to blocks of
+// its result to in shares that it chooses (hyper-connections, arXiv:2409.19606, of low rank), so that there are no
+// norms but those of streams. Results of the delta rule are gated by a sigmoid. Layers that attend do so to blocks of
 // neighbouring keys alone, which an index of their means selects. In front of one layer, rows of a large table that
 // hashes of the last tokens name are added to the streams (Engram, arXiv:2601.07372).
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Config : DeltaConfig {
   std::vector<std::int64_t> ratios = {};  ///< of a layer, keys that are selected together; 0: it attends to all
   std::optional<HashedEmbedding> hashed = {};
 
-  bool selects(int layer) const { return ratios[static_cast<std::size_t>(layer)] > 0; }
+  int ratio(int layer) const { return static_cast<int>(ratios[static_cast<std::size_t>(layer)]); }
 };
 
 void read_streams(const HyperParameters& hp, Config& c) {
@@ -155,50 +155,46 @@ Act several(Scope s, const Config& c, Act x) {
   return s.split_heads("streams", s.flatten_heads("streams_flat", all), c.streams);
 }
 
+/// Tables of angles: of tokens, and of blocks of so many tokens, of which they are the last ones.
+struct Angles {
+  Rotary tokens;
+  std::map<int, Rotary> blocks;
+};
+Angles tables(Net& net, const Config& c) {
+  Angles angles{net.rotary(c.rope, RopePairing::Halves), {}};
+  for (int i = 0; i < c.n_layers; ++i) {
+    const int ratio = c.ratio(i);
+    if (ratio < 2 || c.recurrent[static_cast<std::size_t>(i)] || angles.blocks.contains(ratio)) continue;
+    RopeTable table = c.rope;
+    table.offset = 1 - ratio;
+    angles.blocks.emplace(ratio,
+                          net.rotary(table, RopePairing::Halves, {}, "rope_table_blocks_" + std::to_string(ratio)));
+  }
+  return angles;
+}
+
 /// The index has a key for each block: of the mean of what its tokens have, at the position of the first of them.
-Index select_blocks(Scope s, const Config& c, const Rotary& rot, const Rotary& block_rot, int ratio, Act x) {
+Index select_blocks(Scope s, const Config& c, const Angles& angles, int ratio, Act x) {
   Act k = s.linear("indexer.k_proj", x, c.index_dim);
   if (ratio > 1) k = s.window_mean("indexer.k_mean", k, ratio);
   k = s.split_heads("indexer.k_head", s.rms_norm("indexer.k_norm", k, c.norm_eps), 1);
-  const Cache index = s.index_append(s.rope("indexer.k_rope", k, block_rot), ratio);
+  k = s.rope("indexer.k_rope", k, ratio > 1 ? angles.blocks.at(ratio) : angles.tokens);
+  const Cache index = s.index_append(k, ratio);
   const Act all = s.linear("indexer.q_proj", x, std::int64_t{c.index_heads} * c.index_dim);
   const Act q = s.rms_norm("indexer.q_norm", s.split_heads("indexer.q_heads", all, c.index_heads), c.norm_eps);
-  return s.select_keys(s.rope("indexer.q_rope", q, rot), index, c.top_k + ratio - 1);
+  return s.select_keys(s.rope("indexer.q_rope", q, angles.tokens), index, c.top_k + ratio - 1);
 }
 
-/// Tables of angles: of tokens, and of the blocks that they are the last ones of.
-class Angles {
- public:
-  Angles(Net& net, const Config& c) : net_(net), c_(c), tokens_(net.rotary(c.rope, RopePairing::Halves)) {}
-  const Rotary& tokens() const { return tokens_; }
-  const Rotary& blocks(int ratio) {
-    if (ratio == 1) return tokens_;
-    auto [found, is_new] = blocks_.try_emplace(ratio);
-    if (is_new) {
-      RopeTable table = c_.rope;
-      table.offset = 1 - ratio;
-      found->second = net_.rotary(table, RopePairing::Halves, {}, "rope_table_blocks_" + std::to_string(ratio));
-    }
-    return found->second;
-  }
-
- private:
-  Net& net_;
-  const Config& c_;
-  Rotary tokens_;
-  std::map<int, Rotary> blocks_;
-};
-
-Act attention(Scope s, const Config& c, Angles& angles, Act x) {
-  if (!c.selects(s.layer())) return gated_attention(s, c, angles.tokens(), x);
-  const auto ratio = static_cast<int>(c.ratios[static_cast<std::size_t>(s.layer())]);
-  const Index selected = select_blocks(s, c, angles.tokens(), angles.blocks(ratio), ratio, x);
-  const auto [heads, gate] = gated_heads(s, c, angles.tokens(), x);
+Act attention(Scope s, const Config& c, const Angles& angles, Act x) {
+  const int ratio = c.ratio(s.layer());
+  if (ratio == 0) return gated_attention(s, c, angles.tokens, x);
+  const Index selected = select_blocks(s, c, angles, ratio, x);
+  const auto [heads, gate] = gated_heads(s, c, angles.tokens, x);
   const Cache cache = s.selected_kv_append(heads.k, heads.v);
   return gated_output(s, c, s.selected_attention(heads.q, cache, selected, {.scale = c.attention_scale}), gate);
 }
 
-Act mixer(Scope s, const Config& c, Angles& angles, Act x) {
+Act mixer(Scope s, const Config& c, const Angles& angles, Act x) {
   if (!c.recurrent[static_cast<std::size_t>(s.layer())]) return attention(s, c, angles, x);
   return delta_layer(s, c, x, delta_gates(s, c, x), HeadSharing::Tiled);
 }
@@ -215,15 +211,16 @@ Act add_hashed(Scope s, const Config& c, Index tokens, Act streams) {
   const Act value = s.split_heads("ple_one_value", s.linear("ple_value", embedding, c.n_embd), 1);
   const Act values = s.stream_mix("ple_values", value, gates);
   const Act flat = s.flatten_heads("ple_conv_input", s.head_rms_norm("ple_norm_conv", values, c.norm_eps));
-  const Act conv = s.short_conv("ple_conv1d", flat, h.conv_width, {.dilation = static_cast<int>(h.ids.multipliers.size())},
-                                RecurrentType::Part::ConvHash);
+  const Act conv =
+      s.short_conv("ple_conv1d", flat, h.conv_width, {.dilation = static_cast<int>(h.ids.multipliers.size())},
+                   RecurrentType::Part::ConvHash);
   const Act added = s.add("ple_added", values, s.split_heads("ple_conv", conv, c.streams));
   return s.add("ple_residual", streams, added);
 }
 
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
-  Angles angles(net, c);
+  const Angles angles = tables(net, c);
   const Act embedding = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   Act streams = several(net.top(Role::Embed), c, embedding);
   for (int i = 0; i < c.n_layers; ++i) {
@@ -247,7 +244,7 @@ Act forward(Net& net, const Config& c) {
 ModelSpec open_qwen4exp(const Metadata& md) {
   Config c = configure(md);
   for (int i = 0; i < c.n_layers; ++i)
-    if (!c.selects(i)) c.unread.push_back("blk." + std::to_string(i) + ".indexer.*");
+    if (c.ratio(i) == 0) c.unread.push_back("blk." + std::to_string(i) + ".indexer.*");
   return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 

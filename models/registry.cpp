@@ -84,9 +84,9 @@
   X(qwen35, "qwen35moe")            \
   X(qwen3, "qwen3moe")              \
   X(qwen3next, "qwen3next")         \
-  X(qwen4exp, "qwen4exp")           \
   X(qwen3, "qwen3vl")               \
   X(qwen3, "qwen3vlmoe")            \
+  X(qwen4exp, "qwen4exp")           \
   X(seed_oss, "seed_oss")           \
   X(smallthinker, "smallthinker")   \
   X(smollm3, "smollm3")             \

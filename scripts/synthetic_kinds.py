@@ -228,7 +228,8 @@ def qwen4exp(target, vocabulary, keys=None, quantized=None, ratios=(4, 4), top_k
         all_keys |= of_hash
         tensors.append(table)
         blocks[hashed] += of_products({"ple_key": (wide, d, 3 * matrix), "ple_value": (d, d, 2 * matrix)}, ())
-        blocks[hashed] += [wide_norm("ple_norm_" + x) for x in ("key", "query", "conv")]
+        blocks[hashed] += [wide_norm("ple_norm_" + x) for x in ("key", "query")]
+        blocks[hashed].append(("ple_norm_conv.weight", (wide,), 0.03, 0.1))
         blocks[hashed].append(("ple_conv1d.weight", (wide, 4), 0.5, 0.0))
     random_file(target, vocabulary, "qwen4exp", all_keys | (keys or {}), tensors + of_layers(blocks), quantized)
 
@@ -244,4 +245,4 @@ def hashed_embedding(n_vocab, d, layer, tokens=3, of_each=2):
             "ple.eos_token_id": 5, "embedding_length_per_layer_input": d // heads,
             "ple.layer_multipliers": as_u64(rng.integers(1 << 44, 1 << 45, tokens)), "ple.head_offsets": as_u64(offsets),
             "ple.head_vocab_sizes": as_u64(rows)}
-    return keys, ("per_layer_token_embd.weight", (sum(rows) + 3, d // heads), 1.0, 0.0)
+    return keys, ("per_layer_token_embd.weight", (sum(rows) + 3, d // heads), 0.1, 0.0)

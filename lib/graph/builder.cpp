@@ -170,11 +170,12 @@ Cache GraphBuilder::index_append(Act k, Cache index, std::string_view name) {
   return append_rows({k.id, index.id}, name);
 }
 
-Index GraphBuilder::select_keys(Act q, const Act* w, Cache index, int top_k, std::string_view name) {
-  std::vector<std::uint32_t> in{q.id};
-  if (w) in.push_back(w->id);
-  in.push_back(index.id);
-  return {{append<1>(SelectKeys{.top_k = top_k}, std::move(in), {name})[0]}};
+Index GraphBuilder::select_keys(Act q, Act w, Cache index, int top_k, std::string_view name) {
+  return {{append<1>(SelectKeys{.top_k = top_k}, {q.id, w.id, index.id}, {name})[0]}};
+}
+
+Index GraphBuilder::select_keys(Act q, Cache index, int top_k, std::string_view name) {
+  return {{append<1>(SelectKeys{.top_k = top_k}, {q.id, index.id}, {name})[0]}};
 }
 
 Act GraphBuilder::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes,

@@ -50,8 +50,8 @@ class GraphBuilder {
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Cache index_append(Act k, Cache index, std::string_view name);
-  /// `w`: perhaps null
-  Index select_keys(Act q, const Act* w, Cache index, int top_k, std::string_view name);
+  Index select_keys(Act q, Act w, Cache index, int top_k, std::string_view name);
+  Index select_keys(Act q, Cache index, int top_k, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
   Act selected_attention(Act q, Cache cache, Index positions, const Attention& attributes, std::string_view name);
   Act short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes = {},

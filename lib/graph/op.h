@@ -82,8 +82,8 @@ struct Glu {
 /// of them at most, n the number of multipliers. Some heads, as many of each, go by the last 2 tokens, the next by the
 /// last 3, and so on: with t_i the token i places back, head h has the id offset_h + (t_0 m_0 xor t_1 m_1 xor ... mod
 /// size_h), products of 64 bits. Behind the first `stop` among t_1, t_2, ... and before a sequence's first token, all
-/// tokens are `stop`. The state holds the sequence's last n - 1 tokens, the oldest first, each as its number + 1; before
-/// the first one there are zeros.
+/// tokens are `stop`. The state holds the sequence's last n - 1 tokens, the oldest first, each as its number + 1;
+/// before the first one there are zeros.
 struct HashIds {
   std::vector<std::uint64_t> multipliers;
   std::vector<std::int32_t> sizes, offsets;  ///< of every head
@@ -150,7 +150,8 @@ struct Rope {
 };
 
 /// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored
-/// at its slots. Where the cache is an index there is no v; of positions of its stride the last one's row alone is kept.
+/// at its slots. Where the cache is an index there is no v; of positions of its stride the last one's row alone is
+/// kept.
 struct KvAppend {
   friend bool operator==(const KvAppend&, const KvAppend&) = default;
 };
@@ -291,8 +292,8 @@ struct StreamMean {
   friend bool operator==(const StreamMean&, const StreamMean&) = default;
 };
 
-/// (a [n, m, rows], b [n, m, rows]) -> [m, rows]: how well vectors go together (Engram, arXiv:2601.07372), sigmoid(root)
-/// with s = a_i . b_i / sqrt(n), root = sqrt(max(|s|, kLeastMatch)) with the sign of s, 0 where s is 0
+/// (a [n, m, rows], b [n, m, rows]) -> [m, rows]: how well vectors go together (Engram, arXiv:2601.07372),
+/// sigmoid(root) with s = a_i . b_i / sqrt(n), root = sqrt(max(|s|, kLeastMatch)) with the sign of s, 0 where s is 0
 struct MatchGate {
   friend bool operator==(const MatchGate&, const MatchGate&) = default;
 };
@@ -358,10 +359,10 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp =
-    std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope, KvAppend,
-                 SelectKeys, Attention, ShortConv, WindowMean, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix,
-                 StreamAdd, StreamMean, MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+using AnyOp = std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable,
+                           PositionScale, Rope, KvAppend, SelectKeys, Attention, ShortConv, WindowMean, GatedDelta,
+                           SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamMean, MatchGate,
+                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -27,7 +27,8 @@ class Rule {
     const Shape& tokens = in_[0]->type.shape;
     need(tokens.n_dims() == 1 && in_[0]->rows == RowSpace::Tokens, 0, "is not the step's tokens");
     const auto n = std::ssize(a.multipliers), heads = std::ssize(a.sizes);
-    need(n >= 2 && n <= kMostMultipliers, 0, "is hashed with 2 to " + std::to_string(kMostMultipliers) + " multipliers");
+    need(n >= 2 && n <= kMostMultipliers, 0,
+         "is hashed with 2 to " + std::to_string(kMostMultipliers) + " multipliers");
     need(heads >= 1 && heads % (n - 1) == 0 && std::ssize(a.offsets) == heads, 0,
          "has as many heads for each number of tokens, each with its offset");
     need(std::ranges::all_of(a.sizes, [](std::int32_t size) { return size >= 1; }), 0, "has heads without ids");

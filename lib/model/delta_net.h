@@ -13,16 +13,16 @@ namespace llm {
 struct DeltaConfig : DecoderConfig {
   int conv_width = 0;
   int key_heads = 0, value_heads = 0;
-  int head_length = 0;               ///< of keys and of values
+  int head_length = 0;                 ///< of keys and of values
   Activation gate = Activation::Silu;  ///< of a layer's results
-  std::vector<bool> recurrent = {};  ///< layers
+  std::vector<bool> recurrent = {};    ///< layers
 
   std::int64_t keys() const { return std::int64_t{key_heads} * head_length; }
   std::int64_t values() const { return std::int64_t{value_heads} * head_length; }
 };
 
-/// The configuration of an architecture whose files have the keys ssm.* and full_attention_interval. `own` is what these
-/// families read, or more.
+/// The configuration of an architecture whose files have the keys ssm.* and full_attention_interval. `own` is what
+/// these families read, or more.
 DeltaConfig read_delta_config(const Metadata&, std::string_view arch,
                               OwnKeys own = {"nextn_predict_layers", "expert_shared_feed_forward_length"});
 /// Experts in every layer, whose weights sum to 1, and a shared one.
@@ -30,8 +30,8 @@ void read_delta_experts(const Metadata&, DeltaConfig&);
 /// Refuses rope.dimension_sections that would leave pairs without a token's position.
 void require_text_sections(const Metadata&, const DeltaConfig&);
 
-/// Heads of q and k normalised, part of each rotated, and what results are gated by: a head of attn_q is its query, then
-/// its gate.
+/// Heads of q and k normalised, part of each rotated, and what results are gated by: a head of attn_q is its query,
+/// then its gate.
 struct GatedHeads {
   AttentionHeads heads;
   Act gate;

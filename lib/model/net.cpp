@@ -163,12 +163,10 @@ Cache Scope::index_append(Act k, int stride) {
 }
 
 Index Scope::select_keys(Act q, Act w, Cache index, int top_k) {
-  return place().select_keys(q, &w, index, top_k, "selected");
+  return place().select_keys(q, w, index, top_k, "selected");
 }
 
-Index Scope::select_keys(Act q, Cache index, int top_k) {
-  return place().select_keys(q, nullptr, index, top_k, "selected");
-}
+Index Scope::select_keys(Act q, Cache index, int top_k) { return place().select_keys(q, index, top_k, "selected"); }
 
 Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
@@ -197,8 +195,7 @@ Act Scope::window_mean(std::string_view name, Act x, int width) {
 Act Scope::embed_hashed(std::string_view name, std::int64_t n, Index tokens, const HashIds& ids) {
   const std::string target = std::string(name) + ".weight";
   std::int64_t rows = 0;
-  for (std::size_t h = 0; h < ids.sizes.size(); ++h)
-    rows = std::max(rows, std::int64_t{ids.offsets[h]} + ids.sizes[h]);
+  for (std::size_t h = 0; h < ids.sizes.size(); ++h) rows = std::max(rows, std::int64_t{ids.offsets[h]} + ids.sizes[h]);
   const TensorInfo* const t = net_.file_.tensors().find(target);
   if (t != nullptr && t->type.shape.n_dims() == 2) rows = std::max(rows, t->type.shape[1]);  // some are padded
   const Weight table = net_.matrix(target, {n, rows});

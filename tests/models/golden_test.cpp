@@ -105,6 +105,7 @@ std::vector<Variant> variants() {
       {"qwen3next", {.arch = "qwen3next", .layers = 2}},
       {"qwen35", {.arch = "qwen35", .layers = 2, .tied = true}},
       {"qwen35moe", {.arch = "qwen35moe", .layers = 2}},
+      {"qwen4exp", {.arch = "qwen4exp", .layers = 2}},
       {"step35", {.arch = "step35", .layers = 2, .head_dim = 16, .rope = TinyRope::Llama3}},
       {"mimo2", {.arch = "mimo2", .layers = 2, .head_dim = 16}},
       {"smallthinker", {.arch = "smallthinker", .layers = 2, .window = 16}},
@@ -162,7 +163,7 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
         "openelm",  "deci",        "bailingmoe", "exaone-moe", "apertus",      "afmoe",   "bailingmoe2",
         "cohere2",  "deepseek",    "deepseek2",  "dots1",      "ernie4_5-moe", "gemma3n", "llama4",
         "mistral4", "gemma4",      "glm4moe",    "gpt-oss",    "lfm2moe",      "smollm3", "mimo2",
-        "step35",   "kimi-linear", "cohere2moe", "deepseek32", "glm-dsa"};
+        "step35",   "kimi-linear", "cohere2moe", "deepseek32", "glm-dsa", "qwen4exp"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -494,12 +494,25 @@ OpScene spread_scene(std::int64_t n, int m, int first, Weights weights) {
   return std::move(s).finish(s.builder.scale(s.builder.flatten_heads(y, "flat"), 1.0f, "y"), one_step(5), 3);
 }
 
-/// What gemma3n has.
+enum class OfTwo { Mean, Gate };
+/// Of streams and as many others: their gated mean, or how well they go together.
+OpScene streams_scene(std::int64_t n, int m, OfTwo op) {
+  Stage s(5);
+  const Act x = s.builder.split_heads(s.input("x", n * m, 69, 2.0f), m, "vectors");
+  const Act other = s.builder.split_heads(s.input("other", n * m, 70, 2.0f), m, "others");
+  const Act y = op == OfTwo::Mean ? s.builder.stream_mean(x, other, "of") : s.builder.match_gate(x, other, "of");
+  return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), one_step(5), op == OfTwo::Mean ? m : n);
+}
+
+/// What gemma3n has, and qwen4exp.
 void add_streams(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 5, 16, 67, 300}) {
     for (const int m : {1, 4, 7}) {
       for (const int k : {1, 4})
         cases.push_back({label("stream_mix", {{"n", n}, {"m", m}, {"k", k}}), [=] { return mix_scene(n, m, k); }});
+      for (const OfTwo op : {OfTwo::Mean, OfTwo::Gate})
+        cases.push_back({label(op == OfTwo::Mean ? "stream_mean" : "match_gate", {{"n", n}, {"m", m}}),
+                         [=] { return streams_scene(n, m, op); }});
       for (const Weights w : {Weights::None, Weights::Some})
         cases.push_back({label(w == Weights::Some ? "stream_add by weights" : "stream_add", {{"n", n}, {"m", m}}),
                          [=] { return spread_scene(n, m, m / 3, w); }});
@@ -636,6 +649,7 @@ void add_attention(std::vector<OpCase>& cases) {
 struct SelectionShape {
   int heads, dim, top_k;  ///< of the index
   AttentionShape attention;
+  int stride = 1;  ///< of the index
 };
 
 OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
@@ -643,7 +657,8 @@ OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
   Stage s(kAttentionTokens, kAttentionSequences);
   const Act iq = s.builder.split_heads(s.input("iq", x.heads * x.dim, 75), x.heads, "iqh");
   const Act ik = s.builder.split_heads(s.input("ik", x.dim, 76), 1, "ikh");
-  const Cache index = s.builder.cache({.kv_heads = 1, .head_dim_k = x.dim, .part = CacheType::Part::Index});
+  const Cache index =
+      s.builder.cache({.kv_heads = 1, .head_dim_k = x.dim, .part = CacheType::Part::Index, .stride = x.stride});
   const Cache indexed = s.builder.index_append(ik, index, "indexed");
   const Index selected = s.builder.select_keys(iq, s.input("iw", x.heads, 77), indexed, x.top_k, "selected");
   const Act q = s.builder.split_heads(s.input("q", a.heads * a.dim_k, 71, 2.0f), a.heads, "qh");
@@ -666,16 +681,20 @@ OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
 
 /// Selections that end within a chunk of keys, at its end and behind it.
 void add_selection(std::vector<OpCase>& cases) {
-  constexpr SelectionShape kShapes[] = {
-      {4, 32, 20, {8, 1, 96, 64}}, {6, 64, 256, {4, 2, 32, 32}}, {2, 32, 270, {3, 1, 64, 32, 0, 0, 2}}};
+  constexpr SelectionShape kShapes[] = {{4, 32, 20, {8, 1, 96, 64}},
+                                        {6, 64, 256, {4, 2, 32, 32}},
+                                        {2, 32, 270, {3, 1, 64, 32, 0, 0, 2}},
+                                        {4, 32, 23, {8, 2, 96, 64}, 4},
+                                        {6, 64, 271, {4, 2, 32, 32}, 16}};
   for (const SelectionShape& x : kShapes) {
     for (const DType k : kCacheTypes) {
       const DType v = k == DType::Q5_0 ? DType::F16 : k;
-      cases.push_back({label("selection", {{"heads", x.heads}, {"dim", x.dim}, {"top_k", x.top_k}},
-                             std::string(name(k)) + "/" + std::string(name(v))),
-                       [=] {
-                         return selection_scene(x, {k, v});
-                       }});
+      cases.push_back(
+          {label("selection", {{"heads", x.heads}, {"dim", x.dim}, {"top_k", x.top_k}, {"stride", x.stride}},
+                 std::string(name(k)) + "/" + std::string(name(v))),
+           [=] {
+             return selection_scene(x, {k, v});
+           }});
     }
   }
 }
@@ -776,14 +795,36 @@ int most_tokens(const std::vector<Parts>& steps) {
 
 enum class ConvBias { Absent, Present };
 OpScene conv_scene(std::int64_t channels, std::int64_t width, const std::vector<Parts>& steps, const ShortConv& op = {},
-                   ConvBias with = ConvBias::Absent) {
+                   ConvBias with = ConvBias::Absent, DType type = DType::F32) {
   Stage s(most_tokens(steps), kRecurrentSequences);
   const Act x = s.input("x", channels, 91);
-  const Weight w = s.weight("w", DType::F32, {width, channels}, 92);
-  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Conv, {channels, width - 1}});
+  const Weight w = s.weight("w", type, {width, channels}, 92);
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Conv, {channels, (width - 1) * op.dilation}});
   const Weight bias = s.weight("bias", DType::F32, {channels}, 150);
   const Act y = s.builder.short_conv(x, w, state, "y", op, with == ConvBias::Present ? &bias : nullptr);
   OpScene scene = std::move(s).finish(y, steps, width);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+OpScene mean_scene(std::int64_t channels, int width, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act x = s.input("x", channels, 91);
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Mean, {channels, width - 1}});
+  OpScene scene = std::move(s).finish(s.builder.window_mean(x, state, width, "y"), steps, width);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+/// Rows of a table by hashes of tokens, of which one ends what goes before it.
+OpScene hash_scene(const HashIds& op, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const auto kept = static_cast<std::int64_t>(op.multipliers.size()) - 1;
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Hash, {kept}});
+  const Index ids = s.builder.hash_ids(s.builder.step_input(StepInput::Tokens), state, op, "ids");
+  const Act rows = s.builder.embed(s.weight("table", DType::F16, {7, 100}, 93), ids, "rows");
+  OpScene scene = std::move(s).finish(s.builder.scale(s.builder.flatten_heads(rows, "flat"), 1.0f, "y"), steps, 1);
+  scene.observed = {"ids"};
   scene.n_sequences = kRecurrentSequences;
   return scene;
 }
@@ -865,6 +906,23 @@ void add_recurrent(std::vector<OpCase>& cases) {
   }
   cases.push_back(
       {"short conv alone", [] { return conv_scene(45, 3, recurrent_steps(), {.activation = Activation::Identity}); }});
+  for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
+    const ShortConv apart{.dilation = 3};
+    cases.push_back({"short conv of tokens 3 apart " + std::string(name(type)),
+                     [=] { return conv_scene(300, 4, recurrent_steps(), apart, ConvBias::Absent, type); }});
+  }
+  cases.push_back({"short conv of tokens 2 apart, biased",
+                   [] { return conv_scene(45, 3, recurrent_prompts(), {.dilation = 2}, ConvBias::Present); }});
+  for (const int width : {2, 4, 16})
+    cases.push_back(
+        {label("window_mean", {{"width", width}}), [=] { return mean_scene(37, width, recurrent_steps()); }});
+  cases.push_back({"window_mean of prompts", [] { return mean_scene(130, 4, recurrent_prompts()); }});
+  const HashIds pairs{{31415926535897, 27182818284591}, {40, 60}, {0, 40}, 5};
+  const HashIds many{
+      {31415926535897, 27182818284591, 16180339887499, 3}, {17, 9, 1, 31, 30, 5}, {0, 17, 26, 27, 58, 94}, 3};
+  cases.push_back({"hash_ids of pairs", [=] { return hash_scene(pairs, recurrent_steps()); }});
+  cases.push_back({"hash_ids of up to four", [=] { return hash_scene(many, recurrent_steps()); }});
+  cases.push_back({"hash_ids of prompts", [=] { return hash_scene(many, recurrent_prompts()); }});
   constexpr ScanShape kScans[] = {{1, 1, 1, 1},
                                   {2, 2, 5, 7},
                                   {6, 2, 16, 16},

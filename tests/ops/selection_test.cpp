@@ -23,6 +23,10 @@ struct Shape {
   int heads, dim;  ///< of the index
   int top_k;
   int query_heads, kv_heads, dim_k, dim_v;
+  int stride = 1;  ///< of the index
+  enum class Weights { None, Some } weights = Weights::Some;
+
+  int choices() const { return stride == 1 ? top_k : (top_k + 1) / stride - 1; }
 };
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -58,9 +62,10 @@ Scene scene_of(const Shape& s) {
     return b.split_heads(all, n, std::string(name) + "_heads");
   };
   const Act q = heads("iq", s.heads, s.dim), k = heads("ik", 1, s.dim), w = rows("iw", s.heads);
-  const Cache index =
-      b.index_append(k, b.cache({.kv_heads = 1, .head_dim_k = s.dim, .part = CacheType::Part::Index}), "index");
-  const Index selected = b.select_keys(q, w, index, s.top_k, "selected");
+  const CacheType kept{.kv_heads = 1, .head_dim_k = s.dim, .part = CacheType::Part::Index, .stride = s.stride};
+  const Cache index = b.index_append(k, b.cache(kept), "index");
+  const Index selected = s.weights == Shape::Weights::Some ? b.select_keys(q, w, index, s.top_k, "selected")
+                                                           : b.select_keys(q, index, s.top_k, "selected");
   const Act aq = heads("q", s.query_heads, s.dim_k), ak = heads("k", s.kv_heads, s.dim_k),
             av = heads("v", s.kv_heads, s.dim_v);
   const Cache kv = b.kv_append(ak, av,
@@ -95,19 +100,25 @@ Expected expected(const Scene& scene, DType type, std::span<const std::int32_t> 
     for (int i = 0; i < length; ++i) sum += double{a[i]} * double{b[i]};
     return sum;
   };
-  std::vector<double> scores(n, 0);
-  for (std::size_t p = 0; p < n; ++p) {
+  std::vector<double> scores(n / at(s.stride), 0);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const std::int32_t last = tokens[(i + 1) * at(s.stride) - 1];
     for (int h = 0; h < s.heads; ++h) {
-      const double score = product(&iq[(own * at(s.heads) + at(h)) * at(s.dim)], &ik[at(tokens[p]) * at(s.dim)], s.dim);
-      scores[p] += double{iw[own * at(s.heads) + at(h)]} * std::max(score, 0.0);
+      const double score = product(&iq[(own * at(s.heads) + at(h)) * at(s.dim)], &ik[at(last) * at(s.dim)], s.dim);
+      const bool weighted = s.weights == Shape::Weights::Some;
+      scores[i] += (weighted ? double{iw[own * at(s.heads) + at(h)]} : 1.0) * std::max(score, 0.0);
     }
-    if (std::isnan(scores[p])) scores[p] = -std::numeric_limits<double>::infinity();
+    if (std::isnan(scores[i])) scores[i] = -std::numeric_limits<double>::infinity();
   }
-  std::vector<std::size_t> order(n);
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
-  order.resize(std::min(n, at(s.top_k)));
-  std::sort(order.begin(), order.end());
+  std::vector<std::size_t> chosen(scores.size());
+  std::iota(chosen.begin(), chosen.end(), 0u);
+  std::stable_sort(chosen.begin(), chosen.end(), [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  chosen.resize(std::min(chosen.size(), at(s.choices())));
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<std::size_t> order;
+  for (const std::size_t i : chosen)
+    for (int j = 0; j < s.stride; ++j) order.push_back(i * at(s.stride) + at(j));
+  for (std::size_t p = scores.size() * at(s.stride); p < n; ++p) order.push_back(p);
   Expected e;
   for (std::size_t i = 0; i < at(s.top_k); ++i)
     e.selected.push_back(i < order.size() ? static_cast<float>(order[i]) : -1.0f);
@@ -182,8 +193,17 @@ TEST_CASE("keys of the greatest scores are selected, of equal ones the first, an
   std::vector<NamedBackend> backends = available_backends();
   backends.push_back(
       {"reference", Activations::Plain, NamedBackend::Duty::Everything, [] { return make_reference_backend(); }});
-  constexpr Shape kShapes[] = {{4, 32, 8, 4, 1, 40, 32},   {3, 16, 1, 2, 2, 8, 8},    {70, 24, 100, 6, 2, 24, 20},
-                               {8, 64, 300, 4, 1, 16, 16}, {2, 8, 64, 80, 1, 72, 64}, {1, 5, 257, 3, 1, 7, 5}};
+  constexpr Shape kShapes[] = {{4, 32, 8, 4, 1, 40, 32},
+                               {3, 16, 1, 2, 2, 8, 8},
+                               {70, 24, 100, 6, 2, 24, 20},
+                               {8, 64, 300, 4, 1, 16, 16},
+                               {2, 8, 64, 80, 1, 72, 64},
+                               {1, 5, 257, 3, 1, 7, 5},
+                               {4, 32, 11, 4, 2, 40, 32, 4, Shape::Weights::None},
+                               {70, 24, 95, 6, 2, 24, 20, 32},
+                               {3, 16, 259, 4, 2, 8, 8, 2, Shape::Weights::None},
+                               {2, 8, 127, 2, 1, 8, 8, 64},
+                               {2, 16, 5, 2, 1, 8, 8, 1, Shape::Weights::None}};
   for (const Shape& shape : kShapes) {
     const Scene scene = scene_of(shape);
     for (const NamedBackend& named : backends) {

@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
 
+// Of qwen4exp: streams, keys that are selected together, and embeddings of up to three tokens, in front of layer 0.
+constexpr int kConnections = 3, kTogether = 4, kHashedTokens = 3, kHashes = 2 * (kHashedTokens - 1), kHashSize = 17;
+
 int layers_without_keys(const TinyOptions& o) { return (o.layers - 1) / 2; }
 
 void add_per_layer_embeddings(TinyWriter& w) {
@@ -17,6 +20,28 @@ void add_per_layer_embeddings(TinyWriter& w) {
   w.matrix("per_layer_token_embd.weight", {all, tiny_vocabulary(w.o.tokenizer)});
   w.matrix("per_layer_model_proj.weight", {w.o.n_embd, all});
   w.vector("per_layer_proj_norm.weight", w.o.n_embd, 1, 0.2f);
+}
+
+void add_connection(TinyWriter& w, const std::string& name) {
+  const int all = kConnections * w.o.n_embd;
+  w.vector(name + "_norm.weight", all, 1, 0.2f);
+  w.linear(name + "_down", all, w.o.n_embd);
+  w.linear(name + "_up", w.o.n_embd, all);
+}
+
+void add_hashed_embedding(TinyWriter& w, const std::string& blk) {
+  const int n = w.o.n_embd, all = kConnections * n;
+  w.linear(blk + "ple_key", n, all);
+  w.linear(blk + "ple_value", n, n);
+  for (const std::string name : {"key", "query", "conv"}) w.vector(blk + "ple_norm_" + name + ".weight", all, 1, 0.2f);
+  w.add({blk + "ple_conv1d.weight", {DType::BF16, {4, all}}, 0, 0.7f});
+}
+
+void add_block_index(TinyWriter& w, const std::string& blk) {
+  const int n = w.o.n_embd;
+  w.linear(blk + "indexer.q_proj", n, w.o.heads * n);
+  w.linear(blk + "indexer.k_proj", n, n);
+  for (const std::string name : {"q_norm", "k_norm"}) w.vector(blk + "indexer." + name + ".weight", n, 1, 0.2f);
 }
 
 void add_per_layer_part(TinyWriter& w, const std::string& blk) {
@@ -123,6 +148,27 @@ void set_qwen35(TinyWriter& w) {
   w.set_sections({pairs - second - third, second, third, 0});
 }
 
+void set_qwen4exp(TinyWriter& w) {
+  set_qwen35(w);
+  w.set("hyper_connection.count", kConnections);
+  w.set("hyper_connection.low_rank", w.o.n_embd);
+  w.set("attention.indexer.head_count", w.o.heads);
+  w.set("attention.indexer.key_length", w.o.n_embd);
+  w.set("attention.indexer.top_k", w.o.window > 0 ? w.o.window / kTogether * kTogether : 2 * kTogether);
+  std::vector<std::uint32_t> ratios;
+  for (const TinyLayer& layer : w.layers) ratios.push_back(layer.attends ? kTogether : 0);
+  w.set_array("attention.compress_ratios", ratios);
+  w.set_array("ple.layers", std::vector<std::uint32_t>{0});
+  w.set("ple.ngram_size", kHashedTokens);
+  w.set("ple.heads_per_ngram", 2);
+  w.set("ple.conv_kernel", 4);
+  w.set("ple.eos_token_id", 2);
+  w.set("embedding_length_per_layer_input", w.o.n_embd / kHashes);
+  w.set_array("ple.layer_multipliers", std::vector<std::uint64_t>{31415926535897, 27182818284591, 16180339887499});
+  w.set_array("ple.head_offsets", std::vector<std::uint64_t>{0, kHashSize, 2 * kHashSize, 3 * kHashSize});
+  w.set_array("ple.head_vocab_sizes", std::vector<std::uint64_t>(kHashes, kHashSize));
+}
+
 /// No layer attends, or has a feed-forward network.
 void set_mamba2(TinyWriter& w) {
   w.set("feed_forward_length", 0);
@@ -192,6 +238,21 @@ void add_gemma4_experts(TinyWriter& w, int layer) {
   w.matrix(blk + "ffn_gate_up_exps.weight", {n, 2 * w.o.d_ff, w.experts});
   w.matrix(blk + "ffn_down_exps.weight", {w.o.d_ff, n, w.experts});
   w.vector(blk + "ffn_down_exps.scale", w.experts, 1, 0.2f);
+}
+
+void add_qwen4exp_ends(TinyWriter& w) {
+  add_connection(w, "output_hc");
+  w.add({"per_layer_token_embd.weight", {DType::F32, {w.o.n_embd / kHashes, kHashes * kHashSize + 1}}, 0, 1});
+}
+
+void add_qwen4exp(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  for (const std::string name : {"hc_attn", "hc_ffn"}) {
+    add_connection(w, blk + name);
+    w.linear(blk + name + "_inject", kConnections * w.o.n_embd, kConnections);
+  }
+  if (layer == 0) add_hashed_embedding(w, blk);
+  if (w.layer(layer).attends) add_block_index(w, blk);
 }
 
 }  // namespace llm::test

@@ -22,6 +22,7 @@ void set_llama4(TinyWriter&);
 void set_apertus(TinyWriter&);
 void set_pictures(TinyWriter&);
 void set_qwen35(TinyWriter&);
+void set_qwen4exp(TinyWriter&);
 void set_mamba2(TinyWriter&);
 void set_gemma3n(TinyWriter&);
 void set_gemma4(TinyWriter&);
@@ -33,5 +34,7 @@ void add_gemma3n(TinyWriter&, int layer);
 void add_gemma4_ends(TinyWriter&);
 void add_gemma4(TinyWriter&, int layer);
 void add_gemma4_experts(TinyWriter&, int layer);
+void add_qwen4exp_ends(TinyWriter&);
+void add_qwen4exp(TinyWriter&, int layer);
 
 }  // namespace llm::test

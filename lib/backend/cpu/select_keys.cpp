@@ -174,7 +174,8 @@ class SelectKeysInstruction final : public Instruction {
     }
   }
 
-  /// Leaves the best of a part of the keys in a list of its own, which ends with a 0 if there are fewer than are chosen.
+  /// Leaves the best of a part of the keys in a list of its own, which ends with a 0 if there are fewer than are
+  /// chosen.
   void find_part(const Frame& f, const Worker& w, std::int64_t item, std::int64_t parts) const {
     std::int64_t token = 0;
     for (std::int64_t nth = item / parts; nth > 0 || !chooses(f, token); ++token) nth -= chooses(f, token) ? 1 : 0;

@@ -120,9 +120,10 @@ class NodeCompiler : NodeSite {
     const std::span<const double> theta = angles.theta();
     DeviceBuffer& constant = into_.constants.emplace_back(theta.size_bytes());
     copy_to_device(constant.data(), theta.data(), theta.size_bytes(), "copying rotary angles");
-    add("rope_table",
-        [op, theta = reinterpret_cast<const double*>(constant.data()), magnitude = angles.magnitude(), y = f32(out(0)),
-         step = site_.step](const StepLaunch& s) { rope_table(theta, magnitude, op.offset, op.n_rot, step, s.tokens, y, s.at); });
+    add("rope_table", [op, theta = reinterpret_cast<const double*>(constant.data()), magnitude = angles.magnitude(),
+                       y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      rope_table(theta, magnitude, op.offset, op.n_rot, step, s.tokens, y, s.at);
+    });
   }
 
   void operator()(const PositionScale& op) {
@@ -629,7 +630,8 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<WindowMean>(node.op))
     return "the GPU has no kernels for means of several tokens, by which keys are selected in blocks";
   if (const auto* conv = std::get_if<ShortConv>(&node.op); conv != nullptr && conv->dilation != 1)
-    return "the GPU's convolutions are of neighbouring tokens, not of those " + std::to_string(conv->dilation) + " apart";
+    return "the GPU's convolutions are of neighbouring tokens, not of those " + std::to_string(conv->dilation) +
+           " apart";
   if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.dtype != DType::F32)
     return "the GPU's convolutions have weights of type F32";
   if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)

@@ -405,9 +405,8 @@ class CommonKernels {
     return [loop = loop_](const NodeRun& run) {
       const Operand &a = run.in[0], &b = run.in[1], &y = run.out[0];
       const std::int64_t n = a.width();
-      loop.run(a.vectors(), n, [&](std::int64_t i, int) {
-        y.f32_out()[i] = match_gate<Acc>(a.f32() + i * n, b.f32() + i * n, n);
-      });
+      loop.run(a.vectors(), n,
+               [&](std::int64_t i, int) { y.f32_out()[i] = match_gate<Acc>(a.f32() + i * n, b.f32() + i * n, n); });
     };
   }
 

@@ -115,7 +115,8 @@ struct AttentionArgs {
   CacheElement k_element = CacheElement::F16, v_element = CacheElement::F16;
   std::size_t k_block_bytes = 0, v_block_bytes = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
-  std::int32_t key_stride = 1;  ///< of an index: of so many positions the last one has a key; a block's keys are side by side
+  std::int32_t key_stride =
+      1;  ///< of an index: of so many positions the last one has a key; a block's keys are side by side
   /// Query heads of a call: all that share a KV head, or some of them, the first in q, y, sinks and slopes.
   std::int32_t group = 0;
   float scale = 0;
