@@ -581,6 +581,38 @@ TEST_CASE("the caches of some layers can be fleeting") {
   CHECK(attentions == 3);
 }
 
+TEST_CASE("ids by hashes, means of rows and gates of streams refuse what does not fit") {
+  GraphBuilder b({4, 1, 1});
+  const llm::Index tokens = b.step_input(StepInput::Tokens);
+  const auto hash = [&](HashIds op, std::int64_t kept) {
+    return b.hash_ids(tokens, b.recurrent({0, RecurrentType::Part::Hash, {kept}}), std::move(op), "ids");
+  };
+  CHECK_THROWS_WITH(hash({{1}, {3}, {0}}, 1), contains("multipliers"));
+  CHECK_THROWS_WITH(hash({{1, 2, 3}, {3}, {0}}, 2), contains("as many heads"));
+  CHECK_THROWS_WITH(hash({{1, 2}, {3, 4}, {0}}, 1), contains("its offset"));
+  CHECK_THROWS_WITH(hash({{1, 2}, {0}, {0}}, 1), contains("without ids"));
+  CHECK_THROWS_WITH(hash({{1, 2}, {3}, {0}}, 2), contains("is not a state"));
+  const llm::Index ids = hash({{1, 2}, {3, 4}, {0, 3}}, 1);
+  CHECK(b.type(ids) == TensorType{DType::I32, {2, 4}});
+  const Act x = b.embed(b.weight("table", f32({6, 7})), ids, "x");
+  CHECK(b.type(x) == TensorType{DType::F32, {6, 2, 4}});
+  const Act flat = b.flatten_heads(x, "flat"), other = b.split_heads(flat, 3, "other");
+  CHECK(b.type(b.stream_mean(x, x, "mean")).shape == Shape({6, 4}));
+  CHECK(b.type(b.match_gate(x, x, "match")).shape == Shape({2, 4}));
+  CHECK_THROWS_WITH(b.stream_mean(x, other, "m"), contains("differs in shape"));
+  CHECK_THROWS_WITH(b.match_gate(x, other, "m"), contains("differs in shape"));
+  CHECK_THROWS_WITH(b.stream_mean(flat, flat, "m"), contains("needs [n, heads, rows]"));
+  const Recurrent rows = b.recurrent({0, RecurrentType::Part::Mean, {12, 3}});
+  CHECK(b.type(b.window_mean(flat, rows, 4, "mean_of")).shape == Shape({12, 4}));
+  CHECK_THROWS_WITH(b.window_mean(flat, rows, 3, "m"), contains("is not a state"));
+  CHECK_THROWS_WITH(b.window_mean(x, rows, 4, "m"), contains("[channels, tokens]"));
+  const Weight w = b.weight("w", f32({3, 12}));
+  const Recurrent apart = b.recurrent({0, RecurrentType::Part::ConvHash, {12, 4}});
+  CHECK(b.type(b.short_conv(flat, w, apart, "conv", {.dilation = 2})).shape == Shape({12, 4}));
+  CHECK_THROWS_WITH(b.short_conv(flat, w, apart, "c"), contains("is not a state"));
+  CHECK_THROWS_WITH(b.short_conv(flat, w, apart, "c", {.dilation = 0}), contains("dilation"));
+}
+
 TEST_CASE("selections of keys and what attends to them refuse what does not fit") {
   using enum CacheType::Part;
   using enum CacheType::Access;
@@ -598,6 +630,15 @@ TEST_CASE("selections of keys and what attends to them refuse what does not fit"
   CHECK_THROWS_WITH(b.select_keys(heads, x, index, 2, "s"), contains("operand x"));
   CHECK_THROWS_WITH(b.select_keys(heads, w, whole, 2, "s"), contains("not an index"));
   CHECK_THROWS_WITH(b.select_keys(heads, w, index, 0, "s"), contains("top_k"));
+  const auto strided = [&](int stride) {
+    const CacheType type{.layer = 2 + stride, .kv_heads = 1, .head_dim_k = 16, .part = Index, .stride = stride};
+    return b.cache(type);
+  };
+  CHECK_THROWS_WITH(b.select_keys(heads, w, strided(4), 8, "s"), contains("multiple of the index's stride"));
+  CHECK_THROWS_WITH(b.select_keys(heads, strided(4), 3, "s"), contains("top_k must be"));
+  CHECK(b.type(b.select_keys(heads, strided(4), 11, "s4")) == TensorType{DType::I32, {11, 4}});
+  const Act row = b.linear(x, {.weight = b.weight("r", f32({48, 16})), .bias = nullptr, .name = "row"});
+  CHECK_THROWS_WITH(b.index_append(b.split_heads(row, 1, "key"), strided(5), "i"), contains("stride divides"));
   const llm::Index selected = b.select_keys(heads, w, index, 2, "selected");
   CHECK(b.type(selected) == TensorType{DType::I32, {2, 4}});
   b.selected_attention(heads, apart, selected, {.scale = 1}, "fine");

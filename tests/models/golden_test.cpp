@@ -163,7 +163,7 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
         "openelm",  "deci",        "bailingmoe", "exaone-moe", "apertus",      "afmoe",   "bailingmoe2",
         "cohere2",  "deepseek",    "deepseek2",  "dots1",      "ernie4_5-moe", "gemma3n", "llama4",
         "mistral4", "gemma4",      "glm4moe",    "gpt-oss",    "lfm2moe",      "smollm3", "mimo2",
-        "step35",   "kimi-linear", "cohere2moe", "deepseek32", "glm-dsa", "qwen4exp"};
+        "step35",   "kimi-linear", "cohere2moe", "deepseek32", "glm-dsa",      "qwen4exp"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -358,6 +358,31 @@ TEST_CASE("features that no family here follows are refused unless their values 
        {"norm", "blk.0.indexer.k_norm.weight", "[31], needs [32]",
         [](TinyFile& f) { f.resize("blk.0.indexer.k_norm.weight", {31}); }}},
       {.arch = "deepseek32"});
+  const auto list = [](const std::string& key, std::vector<std::uint32_t> values) {
+    return [key, values](TinyFile& f) { f.set_array("qwen4exp." + key, values); };
+  };
+  run({{"no streams", "qwen4exp.hyper_connection.count", "1", set("qwen4exp.hyper_connection.count", std::uint32_t{1})},
+       {"full rank", "qwen4exp.hyper_connection.low_rank", "missing", erase("qwen4exp.hyper_connection.low_rank")},
+       {"blocks", "qwen4exp.attention.compress_ratios", "3 does not divide 64",
+        list("attention.compress_ratios", {0, 3})},
+       {"part of a block", "qwen4exp.attention.indexer.top_k", "6 is no multiple",
+        set("qwen4exp.attention.indexer.top_k", std::uint32_t{6})},
+       {"two layers", "qwen4exp.ple.layers", "needs one of 2 layers", list("ple.layers", {0, 1})},
+       {"no such layer", "qwen4exp.ple.layers", "needs one of 2 layers", list("ple.layers", {2})},
+       {"few multipliers", "qwen4exp.ple.layer_multipliers", "has 2 elements, at least 3",
+        list("ple.layer_multipliers", {5, 7})},
+       {"no rows", "qwen4exp.ple.head_vocab_sizes", "value 0", list("ple.head_vocab_sizes", {17, 0, 17, 17})},
+       {"no table", "qwen4exp.ple.head_offsets", "missing", erase("qwen4exp.ple.head_offsets")},
+       {"width", "qwen4exp.embedding_length_per_layer_input", "embeddings of 16",
+        set("qwen4exp.embedding_length_per_layer_input", std::uint32_t{4})},
+       {"stop", "qwen4exp.ple.eos_token_id", "267", set("qwen4exp.ple.eos_token_id", std::uint32_t{267})},
+       {"rows", "per_layer_token_embd.weight", "[8, 60], needs [8, 68]",
+        [](TinyFile& f) {
+          f.resize("per_layer_token_embd.weight", {8, 60});
+        }},
+       {"norm", "blk.1.hc_ffn_norm.weight", "[95], needs [32, 3]",
+        [](TinyFile& f) { f.resize("blk.1.hc_ffn_norm.weight", {95}); }}},
+      {.arch = "qwen4exp", .layers = 2});
   const auto types = [](std::vector<std::uint32_t> flags) {
     return [flags](TinyFile& f) { f.set_array("glm-dsa.attention.indexer.types", flags); };
   };

@@ -145,6 +145,40 @@ TEST_CASE("deepseek32: each layer selects the keys that its tokens attend to, by
   CHECK(shorter.unused.empty());
 }
 
+TEST_CASE("qwen4exp: blocks are selected where the file says how long they are; hashed embeddings, where it has them") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "qwen4exp", .layers = 4});
+  const auto selections = [&] {
+    const Opened model = open_tiny(folder, f);
+    CHECK(model.unused.empty());
+    std::vector<int> top_k;
+    for (const SelectKeys& s : all<SelectKeys>(model.graph)) top_k.push_back(s.top_k);
+    return top_k;
+  };
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(selections() == std::vector<int>{11, 11});
+  CHECK(producers(g, "blk.1.selected") == std::vector<std::string>{"blk.1.indexer.q_rope", "blk.1.index"});
+  CHECK(producers(g, "blk.1.indexer.k_rope") ==
+        std::vector<std::string>{"blk.1.indexer.k_head", "rope_table_blocks_4"});
+  CHECK(all<RopeTable>(g).back().offset == -3);
+  CHECK(producers(g, "blk.1.attn_residual") ==
+        std::vector<std::string>{"blk.0.ffn_residual", "blk.1.attn_output", "blk.1.hc_attn_shares"});
+  CHECK(producers(g, "output")[0] == "output_hc_mean");
+  for (const Glu& glu : all<Glu>(g)) CHECK(glu.activation != Activation::Gelu);
+  f.set_array("qwen4exp.attention.compress_ratios", std::vector<std::uint32_t>{0, 8, 0, 1});
+  CHECK(selections() == std::vector<int>{15, 8});
+  f.set_array("qwen4exp.attention.compress_ratios", std::vector<std::uint32_t>{0, 0, 0, 2});
+  CHECK(selections() == std::vector<int>{9});
+  f.erase("qwen4exp.attention.compress_ratios");
+  CHECK(selections().empty());
+  CHECK(all<HashIds>(g).size() == 1);
+  CHECK(all<HashIds>(g)[0].multipliers.size() == 3);
+  f.erase("qwen4exp.ple.layers");
+  CHECK(all<HashIds>(open_tiny(folder, f).graph).empty());
+  f.set("qwen4exp.nextn_predict_layers", std::uint32_t{1});
+  CHECK(open_tiny(folder, f).spec.dims.n_layers == 3);
+}
+
 TEST_CASE("glm-dsa: layers without an indexer go by what the last one selected, as the file or its tensors say") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "glm-dsa", .layers = 4});

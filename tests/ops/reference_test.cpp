@@ -451,6 +451,124 @@ TEST_CASE("reference: a selective state space is a sum over the tokens before, w
   for (std::size_t i = 0; i < actual.size(); ++i) CHECK(std::fabs(actual[i] - expected[i]) < 1e-6 * largest);
 }
 
+TEST_CASE("reference: a mean of the last rows, and a convolution of rows that are apart") {
+  constexpr std::int64_t kChannels = 5, kWidth = 3, kApart = 2;
+  GraphBuilder b({kTokens, 1, kTokens});
+  MemoryWeights weights;
+  const Act x = input(b, weights, "x", kChannels, 41);
+  const Weight w = b.weight("w", weights.add_random("w", {DType::F32, {kWidth, kChannels}}, 42));
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Conv, {kChannels, (kWidth - 1) * kApart}});
+  const Recurrent rows = b.recurrent({0, RecurrentType::Part::Mean, {kChannels, kWidth - 1}});
+  const Act mean = b.window_mean(x, rows, kWidth, "mean");
+  const ShortConv apart{.activation = Activation::Identity, .dilation = kApart};
+  const Graph graph = std::move(b).finish(b.add(mean, b.short_conv(x, w, state, "apart", apart), "y"));
+  const Results results = run_once(graph, weights, {"mean", "apart"});
+  const std::vector<float> xs = weights.decoded("x"), ws = weights.decoded("w");
+  std::vector<double> means, convolved;
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    for (std::int64_t c = 0; c < kChannels; ++c) {
+      double sum = 0, product = 0;
+      for (std::int64_t back = 0; back < kWidth; ++back) {
+        if (back <= t) sum += double{xs[at((t - back) * kChannels + c)]};
+        if (back * kApart <= t)
+          product +=
+              double{ws[at(c * kWidth + kWidth - 1 - back)]} * double{xs[at((t - back * kApart) * kChannels + c)]};
+      }
+      means.push_back(sum / kWidth);
+      convolved.push_back(product);
+    }
+  }
+  check_close(results.at("mean"), means);
+  check_close(results.at("apart"), convolved);
+}
+
+TEST_CASE("reference: a gated mean of streams, and how well they go with others") {
+  constexpr std::int64_t kWidth = 5, kStreams = 3;
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = b.split_heads(input(b, weights, "x", kWidth * kStreams, 1), kStreams, "streams");
+  const Act g = b.split_heads(input(b, weights, "g", kWidth * kStreams, 2), kStreams, "gates");
+  const Act match = b.match_gate(x, g, "match");
+  const Act spread = b.stream_mix(b.split_heads(b.stream_mean(x, g, "mean"), 1, "one"),
+                                  b.split_heads(match, kStreams, "matches"), "spread");
+  const Graph graph = std::move(b).finish(b.scale(spread, 1, "y"));
+  const Results results = run_once(graph, weights, {"mean", "match"});
+  const auto xs = weights.decoded("x"), gs = weights.decoded("g");
+  std::vector<double> means, matches;
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    for (std::int64_t e = 0; e < kWidth; ++e) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < kStreams; ++i) {
+        const std::size_t j = at((t * kStreams + i) * kWidth + e);
+        sum += double{xs[j]} / (1 + std::exp(-double{gs[j]}));
+      }
+      means.push_back(sum / kStreams);
+    }
+    for (std::int64_t i = 0; i < kStreams; ++i) {
+      double product = 0;
+      for (std::int64_t e = 0; e < kWidth; ++e) {
+        const std::size_t j = at((t * kStreams + i) * kWidth + e);
+        product += double{xs[j]} * double{gs[j]};
+      }
+      const double s = product / std::sqrt(static_cast<double>(kWidth));
+      matches.push_back(1 / (1 + std::exp(-std::copysign(std::sqrt(std::max(std::fabs(s), 1e-6)), s))));
+    }
+  }
+  check_close(results.at("mean"), means);
+  check_close(results.at("match"), matches);
+}
+
+/// The sums by an arithmetic of their own: of 128 bits, of which the lower half counts.
+TEST_CASE("reference: ids are hashes of the last tokens up to one that stops, however a text is cut") {
+  const HashIds op{
+      {0xfd17'0cd8'6f2b'1133, 0xaf3a'11c5'9e47'7791, 0xcb07'7721'5de3'0021}, {13, 7, 1, 29}, {0, 13, 20, 21}, 4};
+  const std::vector<std::int32_t> text{3, 4, 1, 0, 4, 4, 2, 3, 1, 2};
+  std::vector<float> expected;
+  for (std::size_t t = 0; t < text.size(); ++t) {
+    for (std::size_t h = 0; h < 4; ++h) {
+      std::uint64_t mixed = 0;
+      for (std::size_t back = 0; back < (h < 2 ? 2u : 3u); ++back) {
+        bool stopped = back > t;
+        for (std::size_t i = 1; i <= std::min(back, t); ++i) stopped = stopped || text[t - i] == op.stop;
+        const std::int32_t token = stopped ? op.stop : text[t - back];
+        const unsigned __int128 product =
+            static_cast<unsigned __int128>(op.multipliers[back]) * static_cast<unsigned>(token);
+        mixed ^= static_cast<std::uint64_t>(product & ~std::uint64_t{0});
+      }
+      expected.push_back(static_cast<float>(op.offsets[h]) +
+                         static_cast<float>(mixed % static_cast<std::uint64_t>(op.sizes[h])));
+    }
+  }
+  MemoryWeights weights;
+  GraphBuilder b({16, 1, 16});
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Hash, {2}});
+  const Index ids = b.hash_ids(b.step_input(StepInput::Tokens), state, op, "ids");
+  const Weight table = b.weight("table", weights.add_random("table", {DType::F32, {3, 50}}, 5));
+  const Graph graph = std::move(b).finish(b.scale(b.embed(table, ids, "rows"), 1, "y"));
+  const auto backend = make_reference_backend();
+  const std::vector<float> rows = weights.decoded("table");
+  for (const std::vector<int>& cuts : {std::vector<int>{10}, {1, 1, 1, 7}, {2, 3, 5}}) {
+    TestSequences sequences(1, 64);
+    GraphRunner runner(*backend, graph, weights, sequences.n_blocks(), {DType::F32, DType::F32}, {"ids"},
+                       sequences.n_slots());
+    std::vector<float> found, values;
+    std::size_t begin = 0;
+    for (const int n : cuts) {
+      const TestSequences::Part part{
+          0,
+          {text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(begin) + n}};
+      begin += static_cast<std::size_t>(n);
+      const Results results = runner.run(sequences.step({&part, 1}));
+      found.insert(found.end(), results.at("ids").begin(), results.at("ids").end());
+      values.insert(values.end(), results.at("y").begin(), results.at("y").end());
+    }
+    CHECK(found == expected);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      for (std::size_t e = 0; e < 3; ++e)
+        CHECK(values[i * 3 + e] == rows[static_cast<std::size_t>(expected[i]) * 3 + e]);
+  }
+}
+
 TEST_CASE("reference: streams are added to from one on, and mixed by weights of each row") {
   constexpr std::int64_t kWidth = 5, kStreams = 3, kMixed = 2;
   constexpr int kFirst = 1;
