@@ -199,6 +199,8 @@ std::string_view name(Activation a) {
       return "relu";
     case Activation::Sigmoid:
       return "sigmoid";
+    case Activation::Softplus:
+      return "softplus";
     case Activation::Identity:
       return "identity";
   }

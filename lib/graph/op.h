@@ -66,6 +66,7 @@ enum class Activation : std::uint8_t {
   ClampedSilu,  ///< of gpt-oss: g * sigmoid(1.702 g) with g = min(gate, 7), and for up min(max(up, -7), 7) + 1
   Relu,         ///< max(gate, 0)
   Sigmoid,
+  Softplus,  ///< ln(1 + e^gate)
   Identity,  ///< gate * up
 };
 inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;

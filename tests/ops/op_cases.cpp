@@ -351,7 +351,7 @@ std::vector<Activate> activations() {
 void add_elementwise(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 31, 64, 333}) {
     for (const Activation a : {Activation::Silu, Activation::Gelu, Activation::ClampedSilu, Activation::Relu,
-                               Activation::Sigmoid, Activation::Identity}) {
+                               Activation::Sigmoid, Activation::Softplus, Activation::Identity}) {
       cases.push_back({label("glu " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
                          const float spread = a == Activation::ClampedSilu ? 6.0f : 1.0f;  // some are clamped
@@ -366,7 +366,7 @@ void add_elementwise(std::vector<OpCase>& cases) {
                        const Glu limited{.activation = Activation::Silu, .limit = 2.5f};
                        return std::move(s).finish(s.builder.glu(limited, gate, up, "y"), one_step(4), 1);
                      }});
-    for (const Activation a : {Activation::Sigmoid, Activation::Identity}) {
+    for (const Activation a : {Activation::Sigmoid, Activation::Softplus, Activation::Identity}) {
       cases.push_back({label("glu by one gate, " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
                          const Act gate = s.input("gate", 1, 59, 4.0f), up = s.input("up", n, 60);

@@ -101,14 +101,15 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
   const Act silu = b.glu(Activation::Silu, x, z, "silu");
   const Act gelu = b.glu(Activation::Gelu, x, z, "gelu");
   const Act relu = b.glu(Activation::Relu, x, z, "relu");
+  const Act softplus = b.glu(Activation::Softplus, x, z, "softplus");
   const Act limited = b.glu({.activation = Activation::Silu, .limit = 0.25f}, x, z, "limited");
-  const Act more = b.add(relu, limited, "more");
+  const Act more = b.add(b.add(relu, softplus, "both"), limited, "more");
   const Act glus = b.add(silu, gelu, "glus");
   const Graph graph = std::move(b).finish(b.add(more, b.add(norm, glus, "y"), "all"));
-  const Results r = run_once(graph, weights, {"norm", "silu", "gelu", "relu", "limited", "y"});
+  const Results r = run_once(graph, weights, {"norm", "silu", "gelu", "relu", "softplus", "limited", "y"});
 
   const std::vector<float> xs = weights.decoded("x"), zs = weights.decoded("z"), w = weights.decoded("w");
-  std::vector<double> norms, silus, gelus, relus, limiteds;
+  std::vector<double> norms, silus, gelus, relus, softpluses, limiteds;
   for (std::int64_t i = 0; i < kTokens * kWidth; ++i) {
     const std::int64_t row = i / kWidth * kWidth;
     double squares = 0;
@@ -119,9 +120,11 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
     gelus.push_back(0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v))) *
                     zs[at(i)]);
     relus.push_back(std::max(v, 0.0) * zs[at(i)]);
+    softpluses.push_back(std::log(1 + std::exp(v)) * zs[at(i)]);
     limiteds.push_back(std::min(v / (1 + std::exp(-v)), 0.25) * std::clamp(double{zs[at(i)]}, -0.25, 0.25));
   }
   check_close(r.at("relu"), relus);
+  check_close(r.at("softplus"), softpluses);
   check_close(r.at("limited"), limiteds);
   check_close(r.at("norm"), norms);
   check_close(r.at("silu"), silus);

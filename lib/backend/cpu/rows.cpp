@@ -180,6 +180,8 @@ struct Make {
         return site.kernels.relu_mul;
       case Activation::Sigmoid:
         return site.kernels.sigmoid_mul;
+      case Activation::Softplus:
+        return site.kernels.softplus_mul;
       case Activation::Identity:
         return site.kernels.mul;
     }

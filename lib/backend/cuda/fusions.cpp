@@ -152,7 +152,14 @@ class Finder {
     if (node.out.size() != 2 || activation == nullptr || next.in[0] == next.in[1]) return false;
     if (activation->limit > 0) return false;
     // Of no feed-forward network.
-    if (activation->activation == Activation::Sigmoid || activation->activation == Activation::Identity) return false;
+    switch (activation->activation) {
+      case Activation::Sigmoid:
+      case Activation::Softplus:
+      case Activation::Identity:
+        return false;
+      default:
+        break;
+    }
     if (!std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end())) return false;
     const auto operands = product_operands(node.op);
     return readers_[next.in[0]] == 1 && readers_[next.in[1]] == 1 &&

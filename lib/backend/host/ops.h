@@ -116,6 +116,8 @@ Acc activated(const Glu& op, Acc gate, Acc up) {
       return (gate < 0 ? Acc(0) : gate) * up;  // NaN stays NaN
     case Activation::Sigmoid:
       return sigmoid(gate) * up;
+    case Activation::Softplus:
+      return softplus(gate) * up;
     case Activation::Identity:
       return gate * up;
   }

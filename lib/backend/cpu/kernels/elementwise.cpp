@@ -170,6 +170,10 @@ void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n) {
   each(a, b, y, n, [](F32x16 u, F32x16 v) { return sigmoid(u) * v; });
 }
 
+void softplus_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return softplus(u) * v; });
+}
+
 void scale(const float* x, float* y, std::int64_t n, float factor) {
   each(x, y, n, [&](F32x16 u) { return u * set1(factor); });
 }

@@ -25,6 +25,7 @@ void relu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// As Glu::limit of silu_mul().
 void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit);
 void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n);
+void softplus_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);
 void soft_cap(const float* x, float* y, std::int64_t n, float cap);
 void clamp(const float* x, float* y, std::int64_t n, float limit);

@@ -227,7 +227,7 @@ struct Kernels {
   AddRmsNormFn add_rms_norm;
   LayerNormFn layer_norm;
   UnaryFn gelu, squared_relu, exp, sigmoid, softplus;
-  BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, relu_mul, sigmoid_mul;
+  BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, relu_mul, sigmoid_mul, softplus_mul;
   LimitedFn limited_silu_mul;
   ScaleFn scale, soft_cap, clamp;
   XieluFn xielu;

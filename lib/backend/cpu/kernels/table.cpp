@@ -100,6 +100,7 @@ constexpr Kernels make_table() {
   k.relu_mul = relu_mul;
   k.limited_silu_mul = limited_silu_mul;
   k.sigmoid_mul = sigmoid_mul;
+  k.softplus_mul = softplus_mul;
   k.scale = scale;
   k.soft_cap = soft_cap;
   k.clamp = clamp;

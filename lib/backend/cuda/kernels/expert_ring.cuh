@@ -210,6 +210,7 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
         y = gated<Activation::Relu>(kept, total);
         break;
       case Activation::Sigmoid:  // of no experts that come here (fusions.cpp)
+      case Activation::Softplus:
       case Activation::Identity:
         break;
     }

@@ -16,6 +16,8 @@ __device__ __forceinline__ float silu(float x) {
   return fabsf(x) < INFINITY ? y : x < 0 ? NAN : x;
 }
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+/// As host::softplus has it.
+__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 /// As host::gelu has it.
 __device__ __forceinline__ float gelu(float x) {
   constexpr float kSqrt2OverPi = 0.7978845608028654f;
@@ -43,6 +45,8 @@ __device__ __forceinline__ float gated(float gate, float up) {
     return (gate < 0 ? 0.0f : gate) * up;
   else if constexpr (kActivation == Activation::Sigmoid)
     return sigmoid(gate) * up;
+  else if constexpr (kActivation == Activation::Softplus)
+    return softplus(gate) * up;
   else if constexpr (kActivation == Activation::Identity)
     return gate * up;
   else

@@ -123,9 +123,6 @@ constexpr int kColumns = 32;  ///< of a CTA
 constexpr int kParts = 4;     ///< lanes that share a column
 constexpr int kColumnThreads = kColumns * kParts;
 
-/// As host::softplus has it.
-__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-
 /// Over the lanes of a column.
 __device__ __forceinline__ float sum_parts(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);

@@ -408,6 +408,8 @@ void launch_gated(Activation activation, const float* gate, const float* up, int
       return launch_forms(Source<Activation::Relu>{gate, up}, n, rows, wide, y, at);
     case Activation::Sigmoid:
       return launch_forms(Source<Activation::Sigmoid>{gate, up}, n, rows, wide, y, at);
+    case Activation::Softplus:
+      return launch_forms(Source<Activation::Softplus>{gate, up}, n, rows, wide, y, at);
     case Activation::Identity:
       return launch_forms(Source<Activation::Identity>{gate, up}, n, rows, wide, y, at);
   }
