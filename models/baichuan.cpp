@@ -1,5 +1,6 @@
-// baichuan: Baichuan and Baichuan 2. Of the models with 7B, heads are rotated; of those with 13B nothing is, and scores
-// fall with the distance (ALiBi). No key of the format tells them apart, only their number of layers.
+// baichuan, refact: Baichuan and Baichuan 2; Refact. Of Baichuan's models with 7B, heads are rotated; of those with
+// 13B, which no key tells apart but the number of layers, and of Refact nothing is, and scores fall with the distance
+// (ALiBi).
 #include <optional>
 
 #include "model/blocks.h"
@@ -11,10 +12,9 @@ constexpr int kLayersOf13B = 40;
 constexpr float kMaxBias = 8;
 
 DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "baichuan");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  if (c.n_layers == kLayersOf13B) c.max_bias = kMaxBias;
+  const auto arch = md.get<std::string_view>("general.architecture");
+  DecoderConfig c = read_dense_config(md, arch);
+  if (arch == "refact" || c.n_layers == kLayersOf13B) c.max_bias = kMaxBias;
   return c;
 }
 

@@ -1,6 +1,7 @@
-// bailingmoe2, dots1: Ling and Ring 2.0; dots.llm1. Heads are normalised; behind the dense layers, experts chosen by
-// sigmoids and a bias, of Ling and Ring from groups, beside them one that all tokens share. Of Ling and Ring queries,
-// keys and values are rows of one matrix.
+// bailingmoe2, dots1, hy_v3: Ling and Ring 2.0; dots.llm1; Hy3. Heads are normalised; behind the dense layers, experts
+// chosen by sigmoids and a bias, of Ling and Ring from groups, beside them one that all tokens share. Of Ling and Ring
+// queries, keys and values are rows of one matrix.
+#include <cstdint>
 #include <string_view>
 
 #include "model/blocks.h"
@@ -26,11 +27,30 @@ DecoderConfig configure_bailing(const Metadata& md) {
   return c;
 }
 
+DecoderConfig configure_hy(const Metadata& md) {
+  DecoderConfig c =
+      read_decoder_config(md, "hy_v3",
+                          {"expert_gating_func", "expert_shared_count", "expert_shared_feed_forward_length",
+                           "leading_dense_block_count", "nextn_predict_layers"});
+  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
+  read_gating(md, c, Gating::Sigmoid);
+  const std::int64_t shared = read_shared_width(md, c);  // of all of them, whatever expert_shared_count says
+  c.moe->d_shared = shared > 0 ? shared : c.moe->d_ff;
+  leave_prediction_layers_out(md, c);
+  return c;
+}
+
 DecoderConfig configure(const Metadata& md) {
-  const bool dots = md.get<std::string_view>("general.architecture") == "dots1";
-  DecoderConfig c = dots ? configure_dots(md) : configure_bailing(md);
+  const auto arch = md.get<std::string_view>("general.architecture");
+  DecoderConfig c = arch == "dots1" ? configure_dots(md) : arch == "hy_v3" ? configure_hy(md) : configure_bailing(md);
   refuse_window(md, c);
   return c;
+}
+
+/// Which layers of Hy3 are dense its tensors say, no key has to.
+Act ffn(Scope s, const DecoderConfig& c, Act x) {
+  if (c.architecture == "hy_v3" && !s.has("ffn_gate_inp")) return glu_ffn(s, c, c.moe->activation, x);
+  return moe_or_dense_ffn(s, c, x);
 }
 
 Act forward(Net& net, const DecoderConfig& c) {
@@ -41,7 +61,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, head_norm_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, moe_or_dense_ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
+    x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

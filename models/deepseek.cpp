@@ -1,5 +1,6 @@
-// deepseek, bailingmoe: DeepSeek-MoE-16B; Ling 1. Behind the dense layers, experts by softmax, whose weights sum to 1
-// if the file says so, and some that all tokens share.
+// deepseek, bailingmoe, deepseek2-ocr: DeepSeek-MoE-16B; Ling 1; the text part of DeepSeek-OCR. Behind the dense
+// layers, experts by softmax, whose weights sum to 1 if the file says so, and some that all tokens share. Files of
+// DeepSeek-OCR have a key that may say that experts are chosen by sigmoids.
 #include <string_view>
 
 #include "model/blocks.h"
@@ -7,19 +8,28 @@
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
+struct Config : DecoderConfig {
+  RopePairing pairing = RopePairing::Interleaved;
+};
+
+Config configure(const Metadata& md) {
   const auto arch = md.get<std::string_view>("general.architecture");
-  DecoderConfig c = read_decoder_config(md, arch, {"expert_shared_count", "leading_dense_block_count"});
+  const bool ocr = arch == "deepseek2-ocr";
+  Config c{
+      ocr ? read_decoder_config(md, arch, {"expert_gating_func", "expert_shared_count", "leading_dense_block_count"})
+          : read_decoder_config(md, arch, {"expert_shared_count", "leading_dense_block_count"}),
+      ocr ? RopePairing::Halves : RopePairing::Interleaved};
   c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
+  if (ocr) read_gating(md, c, Gating::Softmax);
   read_shared_experts(md, c);
   read_leading_dense(md, c);
   refuse_window(md, c);
   return c;
 }
 
-Act forward(Net& net, const DecoderConfig& c) {
+Act forward(Net& net, const Config& c) {
   const Step step = net.step();
-  const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved, "rope_freqs");
+  const Rotary rot = net.rotary(c.rope, c.pairing, "rope_freqs");
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
@@ -34,7 +44,7 @@ Act forward(Net& net, const DecoderConfig& c) {
 }  // namespace
 
 ModelSpec open_deepseek(const Metadata& md) {
-  const DecoderConfig c = configure(md);
+  const Config c = configure(md);
   return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
 }
 

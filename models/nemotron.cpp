@@ -1,6 +1,7 @@
-// nemotron, starcoder2: Minitron, Nemotron-4; StarCoder2, 3B to 15B. Norms subtract the mean and have biases, and the
-// feed-forward network has no gate. Of Nemotron it takes the squares of what is positive, and part of each head is
-// rotated; of StarCoder2 everything has a bias.
+// nemotron, jais2, starcoder2, codeshell: Minitron, Nemotron-4; Jais 2; StarCoder2, 3B to 15B; CodeShell. Norms
+// subtract the mean and have biases, and the feed-forward network has no gate. Of Nemotron and Jais it takes the
+// squares of what is positive; of Nemotron part of each head is rotated, of the others everything has a bias.
+// CodeShell's queries, keys and values are rows of one matrix.
 #include <string_view>
 
 #include "model/blocks.h"
@@ -10,19 +11,21 @@ namespace {
 
 struct Config : DecoderConfig {
   Nonlinearity function = Nonlinearity::Gelu;  ///< of the feed-forward network
+  std::string_view embedding_tied_to = {};     ///< where files may have no token_embd
 };
 
 Config configure(const Metadata& md) {
   const auto arch = md.get<std::string_view>("general.architecture");
   Config c{read_layer_norm_config(md, arch)};
-  if (arch == "nemotron") c.function = Nonlinearity::SquaredRelu;
+  if (arch == "nemotron" || arch == "jais2") c.function = Nonlinearity::SquaredRelu;
+  if (arch == "codeshell") c.embedding_tied_to = "output";
   return c;
 }
 
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
-  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd, c.embedding_tied_to);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.layer_norm("attn_norm", x, c.norm_eps)));

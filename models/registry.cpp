@@ -11,11 +11,15 @@
   X(afmoe, "afmoe")                 \
   X(apertus, "apertus")             \
   X(arcee, "arcee")                 \
+  X(arctic, "arctic")               \
   X(baichuan, "baichuan")           \
   X(deepseek, "bailingmoe")         \
   X(bailingmoe2, "bailingmoe2")     \
+  X(bitnet, "bitnet")               \
   X(bloom, "bloom")                 \
   X(chatglm, "chatglm")             \
+  X(nemotron, "codeshell")          \
+  X(qwen2, "cogvlm")                \
   X(cohere2, "cohere2")             \
   X(cohere2moe, "cohere2moe")       \
   X(command_r, "command-r")         \
@@ -23,6 +27,7 @@
   X(deci, "deci")                   \
   X(deepseek, "deepseek")           \
   X(deepseek2, "deepseek2")         \
+  X(deepseek, "deepseek2-ocr")      \
   X(deepseek32, "deepseek32")       \
   X(bailingmoe2, "dots1")           \
   X(internlm2, "ernie4_5")          \
@@ -44,20 +49,28 @@
   X(gpt2, "gpt2")                   \
   X(gptneox, "gptneox")             \
   X(granite, "granite")             \
+  X(granite, "granite_swa")         \
   X(granitehybrid, "granitehybrid") \
   X(granite, "granitemoe")          \
   X(grok, "grok")                   \
   X(hunyuan_dense, "hunyuan-dense") \
   X(hunyuan_moe, "hunyuan-moe")     \
+  X(hunyuan_dense, "hunyuan_vl")    \
+  X(bailingmoe2, "hy_v3")           \
   X(internlm2, "internlm2")         \
   X(jais, "jais")                   \
+  X(nemotron, "jais2")              \
   X(jamba, "jamba")                 \
   X(kimi_linear, "kimi-linear")     \
+  X(step35, "laguna")               \
   X(lfm2, "lfm2")                   \
   X(lfm2, "lfm2moe")                \
   X(llama, "llama")                 \
   X(llama4, "llama4")               \
+  X(hunyuan_dense, "maincoder")     \
+  X(mamba, "mamba")                 \
   X(mamba2, "mamba2")               \
+  X(mellum, "mellum")               \
   X(mimo2, "mimo2")                 \
   X(minicpm, "minicpm")             \
   X(minicpm3, "minicpm3")           \
@@ -65,6 +78,7 @@
   X(mistral3, "mistral3")           \
   X(deepseek2, "mistral4")          \
   X(mpt, "mpt")                     \
+  X(muse_glimmer, "muse-glimmer")   \
   X(nemotron, "nemotron")           \
   X(nemotron_h, "nemotron_h")       \
   X(nemotron_h, "nemotron_h_moe")   \
@@ -73,9 +87,15 @@
   X(olmoe, "olmoe")                 \
   X(openelm, "openelm")             \
   X(orion, "orion")                 \
+  X(qwen2, "paddleocr")             \
+  X(qwen2, "pangu-embedded")        \
   X(falcon, "phi2")                 \
   X(phi3, "phi3")                   \
   X(phimoe, "phimoe")               \
+  X(command_r, "plamo")             \
+  X(plamo3, "plamo3")               \
+  X(plm, "plm")                     \
+  X(qwen2, "qwen")                  \
   X(qwen2, "qwen2")                 \
   X(qwen2moe, "qwen2moe")           \
   X(qwen2, "qwen2vl")               \
@@ -87,9 +107,11 @@
   X(qwen3, "qwen3vl")               \
   X(qwen3, "qwen3vlmoe")            \
   X(qwen4exp, "qwen4exp")           \
+  X(baichuan, "refact")             \
   X(seed_oss, "seed_oss")           \
   X(smallthinker, "smallthinker")   \
   X(smollm3, "smollm3")             \
+  X(step35, "spark2_5")             \
   X(stablelm, "stablelm")           \
   X(gpt2, "starcoder")              \
   X(nemotron, "starcoder2")         \

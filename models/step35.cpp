@@ -1,7 +1,8 @@
-// step35: Step-3.5-Flash. Layers that see a window have more heads than those that see all, and turn the whole of each,
-// by another base; the others turn half of each. A head's result passes a gate of its own. Behind the dense layers,
-// experts chosen by sigmoids and a bias, beside them one that all tokens share; in the last layers gates and what they
-// meet are limited.
+// step35, laguna, spark2_5: Step-3.5-Flash; Laguna; Spark 2.5. Layers that see a window may have more heads than those
+// that see all, and turn heads by another base; of Step-3.5 they turn the whole of each and the others half of it. What
+// attention gives passes gates, one for each head or each element of it. Behind the dense layers, experts chosen by
+// sigmoids and a bias, beside them one that all tokens share; of Step-3.5's last layers gates and what they meet are
+// limited. Spark 2.5 has no experts.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,12 +16,20 @@
 namespace llm {
 namespace {
 
+constexpr int kPeriod = 4;  // of Laguna's layers, of which the first sees all, where the file does not say
+
 struct Config : DecoderConfig {
-  RopeTable local_rope = {};              ///< of layers with a window
-  std::int64_t n_factors = 0;             ///< of the tensor of Llama 3's factors, as many as any layer needs
-  std::vector<float> limits = {};         ///< Glu::limit of each layer's experts
-  std::vector<float> shared_limits = {};  ///< and of its other networks
+  RopeTable local_rope = {};                 ///< of layers with a window
+  std::int64_t n_factors = 0;                ///< of the tensor of Llama 3's factors, as many as any layer needs
+  Activation gate = Activation::Sigmoid;     ///< of what attention gives
+  Activation activation = Activation::Silu;  ///< of dense layers
+  std::vector<float> limits = {};            ///< Glu::limit of each layer's experts
+  std::vector<float> shared_limits = {};     ///< and of its other networks
 };
+
+constexpr std::string_view kHeads = "attention.head_count", kKvHeads = "attention.head_count_kv",
+                           kPattern = "attention.sliding_window_pattern", kGating = "expert_gating_func",
+                           kSharedWidth = "expert_shared_feed_forward_length", kDense = "leading_dense_block_count";
 
 /// Zeros where the file has none.
 std::vector<float> read_limits(const HyperParameters& hp, std::string_view key, int layers) {
@@ -33,36 +42,101 @@ std::vector<float> read_limits(const HyperParameters& hp, std::string_view key, 
   return limits;
 }
 
-/// rope.dimension_count is that of layers with a window.
-void read_rotations(const Metadata& md, Config& c) {
-  const HyperParameters hp(md, c.architecture);
-  const IntegerRule local{"rope.dimension_count_swa", 2, c.head_dim};
-  c.local_rope = {.n_rot = static_cast<int>(hp.optional_integer(local).value_or(c.rope.n_rot)),
-                  .base = read_local_base(md, c, c.rope.base)};
-  if (c.rope.n_rot % 4 != 0 || c.local_rope.n_rot % 2 != 0)
-    hp.fail("rope.dimension_count", "value " + std::to_string(c.rope.n_rot) +
-                                        ": half of it, and that of rope.dimension_count_swa, are rotated in pairs");
+int local_rotated(const Metadata& md, const Config& c) {
+  const IntegerRule rule{"rope.dimension_count_swa", 2, c.head_dim};
+  const std::int64_t n = HyperParameters(md, c.architecture).optional_integer(rule).value_or(c.rope.n_rot);
+  if (n % 2 != 0)
+    HyperParameters(md, c.architecture)
+        .fail(rule.key, "value " + std::to_string(n) + " is odd, but elements are rotated in pairs");
+  return static_cast<int>(n);
+}
+
+/// Of Step-3.5 rope.dimension_count is that of layers with a window.
+void halve_rotation(const Metadata& md, Config& c) {
+  if (c.rope.n_rot % 4 != 0)
+    HyperParameters(md, c.architecture)
+        .fail("rope.dimension_count", "value " + std::to_string(c.rope.n_rot) + ": half of it is rotated in pairs");
   c.n_factors = std::max(c.rope.n_rot / 2, c.local_rope.n_rot) / 2;
   c.rope.n_rot /= 2;
 }
 
-Config configure(const Metadata& md) {
-  Config c{read_decoder_config(
-      md, "step35",
-      {"attention.head_count", "attention.head_count_kv", "attention.sliding_window_pattern", "expert_gating_func",
-       "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers"})};
-  const HyperParameters hp(md, "step35");
+void read_routed(const Metadata& md, Config& c) {
   c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
   read_gating(md, c, Gating::Sigmoid);
   c.moe->d_shared = read_shared_width(md, c);
   read_leading_dense(md, c);
+}
+
+Config configure_step(const Metadata& md) {
+  Config c{read_decoder_config(md, "step35",
+                               {kHeads, kKvHeads, kPattern, kGating, kSharedWidth, kDense, "nextn_predict_layers"})};
+  read_routed(md, c);
   require_local_layers(md, c);
-  read_rotations(md, c);
+  c.local_rope = {.n_rot = local_rotated(md, c), .base = read_local_base(md, c, c.rope.base)};
+  halve_rotation(md, c);
+  const HyperParameters hp(md, "step35");
   c.limits = read_limits(hp, "swiglu_clamp_exp", c.n_layers);
   c.shared_limits = read_limits(hp, "swiglu_clamp_shexp", c.n_layers);
-  require_all_attend(md, c);
   leave_prediction_layers_out(md, c);
   return c;
+}
+
+/// Some models have no window.
+void read_laguna_layers(const Metadata& md, Config& c) {
+  if (c.window == 0) return;
+  read_local_layers(md, c, kPeriod);
+  const HyperParameters hp(md, c.architecture);
+  if (hp.optional_flags(kPattern, c.n_layers)) return;
+  const std::int64_t period = hp.optional_integer({kPattern, 1, c.n_layers}).value_or(kPeriod);
+  for (int i = 0; i < c.n_layers; ++i) c.local[static_cast<std::size_t>(i)] = i % period != 0;
+}
+
+Config configure_laguna(const Metadata& md) {
+  Config c{read_decoder_config(md, "laguna",
+                               {kHeads, kKvHeads, kPattern, kGating, "expert_shared_count", kSharedWidth, kDense})};
+  read_routed(md, c);
+  read_laguna_layers(md, c);
+  c.local_rope = {.n_rot = local_rotated(md, c), .base = read_local_base(md, c, c.rope.base)};
+  c.gate = Activation::Softplus;
+  return c;
+}
+
+Config configure_spark(const Metadata& md) {
+  Config c{read_decoder_config(md, "spark2_5", {kHeads, kKvHeads, kPattern})};
+  refuse_experts(md, c);
+  require_local_layers(md, c);
+  c.local_rope = c.rope;
+  c.local_rope.n_rot = local_rotated(md, c);
+  c.local_rope.base = read_local_base(md, c, c.rope.base);
+  c.activation = Activation::Gelu;
+  return c;
+}
+
+Config configure(const Metadata& md) {
+  const auto arch = md.get<std::string_view>("general.architecture");
+  Config c = arch == "step35" ? configure_step(md) : arch == "laguna" ? configure_laguna(md) : configure_spark(md);
+  const HyperParameters hp(md, arch);
+  for (const char* key : {"attention.key_length_swa", "attention.value_length_swa"})
+    hp.expect_neutral(key, c.head_dim, c.head_dim);
+  require_all_attend(md, c);
+  const auto layers = static_cast<std::size_t>(c.n_layers);
+  c.limits.resize(layers);
+  c.shared_limits.resize(layers);
+  if (c.n_factors == 0) c.n_factors = std::max(c.rope.n_rot, c.local_rope.n_rot) / 2;
+  return c;
+}
+
+/// Of each head or of each element, as the file has it.
+Act gated(Scope s, const Config& c, Act x, Act results) {
+  const int n = c.of(s.layer()).heads;
+  const std::int64_t elements = std::int64_t{n} * c.head_dim_v;
+  if (s.rows("attn_gate") == elements) {
+    const Act gate = s.linear("attn_gate", x, elements);
+    const Act y = s.glu(c.gate, gate, s.flatten_heads("attn_all", results), "attn_gated");
+    return s.split_heads("attn_gated_heads", y, n);
+  }
+  const Act gate = s.split_heads("attn_gate_heads", s.linear("attn_gate", x, n), n);
+  return s.glu(c.gate, gate, results, "attn_gated");
 }
 
 Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
@@ -72,25 +146,20 @@ Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
   };
   const Act q = s.rope("attn_q_rope", normed("attn_q_norm", heads.q), rot);
   const Act k = s.rope("attn_k_rope", normed("attn_k_norm", heads.k), rot);
-  Act y = results_by_heads(s, c, {q, k, heads.v});
-  if (s.has("attn_gate")) {
-    const int n = c.of(s.layer()).heads;
-    const Act gate = s.split_heads("attn_gate_heads", s.linear("attn_gate", x, n), n);
-    y = s.glu(Activation::Sigmoid, gate, y, "attn_gated");
-  }
-  return attention_output(s, c, y);
+  const Act y = results_by_heads(s, c, {q, k, heads.v});
+  return attention_output(s, c, s.has("attn_gate") ? gated(s, c, x, y) : y);
 }
 
 Act dense_ffn(Scope s, const Config& c, float limit, Act x) {
   const std::int64_t d_ff = c.of(s.layer()).d_ff;
   const Act gate = s.linear("ffn_gate", x, d_ff), up = s.linear("ffn_up", x, d_ff);
-  const Act h = s.glu({.activation = Activation::Silu, .limit = limit}, gate, up, "ffn_glu");
+  const Act h = s.glu({.activation = c.activation, .limit = limit}, gate, up, "ffn_glu");
   return s.linear("ffn_down", h, c.n_embd);
 }
 
 Act ffn(Scope s, const Config& c, Act x) {
   const auto layer = static_cast<std::size_t>(s.layer());
-  if (!c.moe->is_in(s.layer())) return dense_ffn(s, c, c.shared_limits[layer], x);
+  if (!c.moe || !c.moe->is_in(s.layer())) return dense_ffn(s, c, c.shared_limits[layer], x);
   MoeConfig m = *c.moe;
   m.limit = c.limits[layer];
   m.shared_limit = c.shared_limits[layer];

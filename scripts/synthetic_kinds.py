@@ -26,17 +26,19 @@ def norms(d, *names):
 def windows(target, vocabulary, architecture, local, heads, kv_heads, head_dim=64, value_dim=64, gates=False,
             qk_norm=False, sinks=False, shared=0, d=512, d_ff=1024, experts=(32, 4, 128), keys=None, quantized=None,
             choice_bias=0.2):
-    """Experts behind a dense layer. `local`: flags of the layers; `heads`, `kv_heads`: by such a flag; `gates`: of each
-    head's result; `sinks`: of layers with a window; `shared`: width of the expert of all tokens."""
+    """Experts behind a dense layer, or none. `local`: flags of the layers; `heads`, `kv_heads`: by such a flag; `gates`:
+    of each "head" or each "element" of its result; `sinks`: of layers with a window; `shared`: width of the expert of all
+    tokens."""
     matrix = 0.02
-    count, used, width = experts
     all_keys = {"block_count": len(local), "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
                 "attention.head_count": [heads[x] for x in local],
                 "attention.head_count_kv": [kv_heads[x] for x in local], "attention.key_length": head_dim,
                 "attention.value_length": value_dim, "attention.layer_norm_rms_epsilon": 1e-6,
                 "attention.sliding_window": 96, "attention.sliding_window_pattern": local, "rope.freq_base": 1e6,
-                "rope.freq_base_swa": 1e4, "rope.dimension_count": head_dim, "expert_count": count,
-                "expert_used_count": used, "expert_feed_forward_length": width}
+                "rope.freq_base_swa": 1e4, "rope.dimension_count": head_dim}
+    if experts:
+        count, used, width = experts
+        all_keys |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
     if shared:
         all_keys["expert_shared_feed_forward_length"] = shared
     blocks = []
@@ -47,12 +49,13 @@ def windows(target, vocabulary, architecture, local, heads, kv_heads, head_dim=6
             {"attn_q": (q, d, 3 * matrix), "attn_k": (k, d, 3 * matrix), "attn_v": (v, d, matrix),
              "attn_output": (d, out, matrix)}, ())
         if gates:
-            block += of_products({"attn_gate": (heads[flag], d, 3 * matrix)}, ())
+            n_gates = heads[flag] * (value_dim if gates == "element" else 1)
+            block += of_products({"attn_gate": (n_gates, d, 3 * matrix)}, ())
         if qk_norm:
             block += [(f"attn_{x}_norm.weight", (head_dim,), 0.3, 1.5) for x in "qk"]
         if sinks and flag:
             block.append(("attn_sinks.weight", (heads[flag],), 2.0, 0.0))
-        if i == 0:
+        if i == 0 or not experts:
             block += of_products(dense_ffn(d, d_ff, matrix), ())
         else:
             block += of_experts(d, experts, matrix, (), choice_bias)
@@ -154,6 +157,25 @@ def phimoe(target, vocabulary, keys=None, d=512, d_ff=512, heads=8, kv_heads=2, 
                 given=given)
 
 
+def scan_layer(d, matrix, state, rank, kernel):
+    """A layer of the first Mamba, without norms. The peer wants an inner width of 2 d."""
+    inner = 2 * d
+    return of_products({"ssm_in": (2 * inner, d, 3 * matrix), "ssm_x": (rank + 2 * state, inner, 2 * matrix),
+                        "ssm_dt": (inner, rank, 2 * matrix), "ssm_out": (d, inner, matrix)}, ()) + [
+        ("ssm_conv1d.weight", (inner, kernel), 0.5, 0.0), ("ssm_conv1d.bias", (inner,), 0.2, 0.0),
+        ("ssm_dt.bias", (inner,), 0.5, 0.0), ("ssm_a", (inner, state), 0.1, -0.7), ("ssm_d", (inner,), 0.3, 1.0)]
+
+
+def mamba(target, vocabulary, keys=None, layers=4, d=256, state=16, rank=64, kernel=4):
+    matrix = 0.02 * (512 / d) ** 0.5
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": 0,
+                "attention.head_count": 0, "attention.layer_norm_rms_epsilon": 1e-6, "ssm.conv_kernel": kernel,
+                "ssm.inner_size": 2 * d, "ssm.state_size": state, "ssm.time_step_rank": rank}
+    block = norms(d, "attn_norm") + scan_layer(d, matrix, state, rank, kernel)
+    random_file(target, vocabulary, "mamba", all_keys | (keys or {}),
+                ends(sizes(vocabulary), d) + of_layers([block] * layers))
+
+
 def jamba(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=512, heads=4, kv_heads=2, state=16,
           rank=64, kernel=4, experts=(16, 2)):
     """The third layer of four attends; every second layer has experts. The peer wants an inner width of 2 d."""
@@ -167,12 +189,9 @@ def jamba(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=5
     attention = of_products({"attn_q": (heads * head_dim, d, 3 * matrix), "attn_k": (kv_heads * head_dim, d, 3 * matrix),
                              "attn_v": (kv_heads * head_dim, d, matrix), "attn_output": (d, heads * head_dim, matrix)},
                             ())
-    scan = of_products({"ssm_in": (2 * inner, d, 3 * matrix), "ssm_x": (rank + 2 * state, inner, 2 * matrix),
-                        "ssm_dt": (inner, rank, 2 * matrix), "ssm_out": (d, inner, matrix)}, ())
-    scan += [("ssm_conv1d.weight", (inner, kernel), 0.5, 0.0), ("ssm_conv1d.bias", (inner,), 0.2, 0.0),
-             ("ssm_dt_norm.weight", (rank,), 0.1, 1.0), ("ssm_b_norm.weight", (state,), 0.1, 1.0),
-             ("ssm_c_norm.weight", (state,), 0.1, 1.0), ("ssm_dt.bias", (inner,), 0.5, 0.0),
-             ("ssm_a", (inner, state), 0.1, -0.7), ("ssm_d", (inner,), 0.3, 1.0)]
+    scan = scan_layer(d, matrix, state, rank, kernel) + [
+        ("ssm_dt_norm.weight", (rank,), 0.1, 1.0), ("ssm_b_norm.weight", (state,), 0.1, 1.0),
+        ("ssm_c_norm.weight", (state,), 0.1, 1.0)]
     blocks = []
     for i in range(layers):
         block = norms(d, "attn_norm", "ffn_norm") + (attention if attends[i] else scan)

@@ -199,7 +199,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, predicting_ends=False, gated=False, hybrid=None, attends=None, kinds="",
-             final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None):
+             final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None, beside=False, more=(),
+            embedding=True):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -213,7 +214,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     the layers that are not in `attends`, or without that beside attention in every layer; `kinds`: each layer is one of
     M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
     have embeddings; `embed_norm`: a norm of the embedding; `indexer`: beside `latent`, the sizes of lightning_indexer();
-    `indexed`: the layers that have one, if not all."""
+    `indexed`: the layers that have one, if not all; `beside`: the dense network is beside the experts; `more`: tensors of
+    each layer beside these; `embedding`: the file has token_embd."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -279,6 +281,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if experts:
         moe = of_experts(d, experts, matrix, biases, choice_bias, "experts" in fused, gated=not ungated,
                          latent=all_keys.get("moe_latent_size", 0))
+    if beside:
+        moe = moe + ffn
     if experts and (d_shared or "expert_shared_count" in all_keys):
         shared = dense_ffn(d, d_shared or width * all_keys["expert_shared_count"], matrix, False, "_shexp")
         if ungated:
@@ -287,7 +291,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if shared_gate:
         moe.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
     recurrent = delta_layer(architecture, d, key_heads, value_heads, length, matrix) if delta else []
-    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0)]
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0)] if embedding else []
     if final_norm:
         tensors.append((final_norm + ".weight", (d,), 0.05, 1.0))
     if embed_norm:
@@ -311,7 +315,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             mixing = mixing + selecting
         if kinds:
             mixing, feeding = ([], feeding) if kinds[i] == "-" else (mixing, [])
-        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding]
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding + list(more)]
     ahead = [("nextn.eh_proj.weight", (d, 2 * d), matrix, 0.0), ("nextn.enorm.weight", (d,), 0.1, 1.0),
              ("nextn.hnorm.weight", (d,), 0.1, 1.0)]
     if predicting_ends:

@@ -75,6 +75,7 @@ constexpr Neutral kForeign[] = {
     {"moe_every_n_layers", 0, 1},
     {"nextn_predict_layers", 0, 0},
     {"residual_scale", 0, 1},
+    {"rope.scaling.alpha", 0, 0},
     {kLogMultiplier.key, 0, 0},
     {"router_logit_softcapping", 0, 0},
     {"use_parallel_residual", 0, 0},

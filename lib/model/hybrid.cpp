@@ -53,6 +53,34 @@ Act gated_short_conv(Scope s, const ConvConfig& c, Act x) {
   return s.linear("shortconv.out_proj", s.glu(Activation::Identity, gate, y, "shortconv_gated"), c.n_embd);
 }
 
+ScanSizes read_scan_sizes(const Metadata& md, const DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  ScanSizes n;
+  n.conv_width = static_cast<int>(hp.integer(kScanConv));
+  n.inner = hp.integer(kScanInner);
+  n.state = hp.integer(kScanState);
+  n.rank = hp.integer(kScanHeads);
+  return n;
+}
+
+Act scan_layer(Scope s, const DecoderConfig& c, const ScanSizes& n, ScanNorm norm, Act x) {
+  const Act in = s.linear_rows("ssm_x_in", "ssm_in", 2 * n.inner, x, {0, n.inner});
+  const Act z = s.linear_rows("ssm_z", "ssm_in", 2 * n.inner, x, {n.inner, n.inner});
+  const Act convolved = s.short_conv("ssm_conv1d", in, n.conv_width);
+  const auto made = [&](const char* name, const char* norm_name, std::int64_t begin, std::int64_t rows) {
+    return norm(s, c, norm_name, s.linear_rows(name, "ssm_x", n.rank + 2 * n.state, convolved, {begin, rows}));
+  };
+  const Act low = made("ssm_dt_low", "ssm_dt_norm", 0, n.rank);
+  const Act b = s.split_heads("scan_b", made("ssm_b", "ssm_b_norm", n.rank, n.state), 1);
+  const Act out = s.split_heads("scan_c", made("ssm_c", "ssm_c_norm", n.rank + n.state, n.state), 1);
+  const Act dt = s.unscaled_linear("ssm_dt", low, n.inner);  // its bias is the scan's
+  const Act bc = s.concat("scan_bc", b, out);
+  const Act all = s.concat("scan_all", s.split_heads("scan_x", convolved, 1), bc);
+  const Act xbc = s.flatten_heads("scan_xbc", all);
+  const Act y = s.flatten_heads("scan_flat", s.selective_scan(xbc, dt, {.groups = 1}, {n.inner, n.state, 1}));
+  return s.linear("ssm_out", s.glu(Activation::Silu, z, y, "scan_gated"), c.n_embd);
+}
+
 MambaConfig read_mamba_config(const Metadata& md, std::string_view arch, OwnKeys own) {
   MambaConfig c{read_decoder_config(md, arch, own)};
   refuse_window(md, c);

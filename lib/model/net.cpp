@@ -40,6 +40,11 @@ GraphBuilder& Scope::place() {
 
 bool Scope::has(std::string_view name) const { return has_tensor(std::string(name) + ".weight"); }
 
+std::int64_t Scope::rows(std::string_view name) const {
+  const TensorInfo* t = net_.file_.tensors().find(full_name(name) + ".weight");
+  return t ? t->type.shape[1] : 0;
+}
+
 bool Scope::has_tensor(std::string_view name) const { return net_.has(full_name(name)); }
 
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
@@ -272,7 +277,8 @@ Routes Scope::route(std::string_view name, Act logits, const Route& attributes) 
 }
 
 Routes Scope::route(std::string_view name, Act logits, const Route& attributes, std::string_view bias) {
-  const std::optional<Weight> b = net_.optional_f32(full_name(bias) + ".bias", {net_.builder_.type(logits).shape[0]});
+  const std::string bare = full_name(bias), name_of_bias = has_tensor(bias) ? bare : bare + ".bias";
+  const std::optional<Weight> b = net_.optional_f32(name_of_bias, {net_.builder_.type(logits).shape[0]});
   return place().route(logits, attributes, name, b ? &*b : nullptr);
 }
 
@@ -322,8 +328,9 @@ Act Net::position_scale(const PositionScale& attributes) {
   return top(Role::Attention).place().position_scale(attributes, positions, "position_scale");
 }
 
-Act Net::embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd) {
-  const std::string target = std::string(name) + ".weight";
+Act Net::embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd, std::string_view tied_to) {
+  const std::string own = std::string(name) + ".weight";
+  const std::string target = tied_to.empty() || has(own) ? own : std::string(tied_to) + ".weight";
   const Weight table = matrix(target, {n_embd, vocab});
   const auto pairs = adaptations(target, {n_embd, vocab}, &LoraAdapter::require_table);
   GraphBuilder& builder = top(Role::Embed).place();

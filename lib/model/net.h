@@ -38,6 +38,8 @@ class Scope {
   int layer() const { return layer_; }
   /// Whether the file has `name`.weight, for what only some files of a family have.
   bool has(std::string_view name) const;
+  /// Of the file's `name`.weight, for what comes in several sizes; 0 if the file has none.
+  std::int64_t rows(std::string_view name) const;
   /// Whether the file has this tensor.
   bool has_tensor(std::string_view name) const;
   /// Not a reference: the next node moves what it would point to.
@@ -113,7 +115,7 @@ class Scope {
   Act scale_elements(std::string_view name, Act x, std::string_view weight);
   Act soft_cap(std::string_view name, Act x, float cap);
   Routes route(std::string_view name, Act logits, const Route&);
-  /// With `bias`.bias [experts], which the choice alone knows, if the file has it.
+  /// With `bias`.bias [experts], which the choice alone knows, if the file has it; some converters leave out the end.
   Routes route(std::string_view name, Act logits, const Route&, std::string_view bias);
   /// Declares `name`.weight [k, n, experts] ahead of its use.
   Weight expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts);
@@ -149,7 +151,9 @@ class Net {
                 std::string_view name);
   /// What queries are multiplied with, for families whose scores grow with the position.
   Act position_scale(const PositionScale& attributes);
-  Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
+  /// Rows of `name`.weight, or of the output's matrix `tied_to` where the file has none.
+  Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd,
+            std::string_view tied_to = {});
   /// Whether what the head reads is an output, too: give_hidden(), which is nothing otherwise.
   bool gives_hidden() const { return outputs_ == Outputs::LogitsAndHidden; }
   void give_hidden(Act x);

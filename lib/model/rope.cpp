@@ -77,7 +77,6 @@ RopeTable read_rope(const HyperParameters& hp, int head_dim, std::int64_t contex
   rope.factor = scaling_factor(hp);
   if (rope.scaling == RopeScaling::None) rope.factor = 1;
   rope.attention_factor = hp.nonzero_real(kAttentionFactor).value_or(1.0f);
-  hp.expect_neutral("rope.scaling.alpha", 0, 0);
   const float by_type = rope.scaling == RopeScaling::Yarn ? 1.0f : 0.0f;
   const float mix = read_unless_negative(hp, kMix).value_or(by_type);
   if (mix != 0 && rope.scaling != RopeScaling::None) {

@@ -116,6 +116,23 @@ std::vector<Variant> variants() {
       {"cohere2moe", {.arch = "cohere2moe", .layers = 2, .tied = true}},
       {"minicpm3", {.arch = "minicpm3", .layers = 2}},
       {"phimoe", {.arch = "phimoe", .layers = 2}},
+      {"arctic", {.arch = "arctic", .layers = 2}},
+      {"bitnet", {.arch = "bitnet", .layers = 2, .tied = true}},
+      {"codeshell", {.arch = "codeshell", .layers = 2}},
+      {"deepseek2-ocr", {.arch = "deepseek2-ocr", .layers = 2}},
+      {"granite_swa", {.arch = "granite_swa", .layers = 2, .tied = true}},
+      {"hy_v3", {.arch = "hy_v3", .layers = 2}},
+      {"jais2", {.arch = "jais2", .layers = 2}},
+      {"laguna", {.arch = "laguna", .layers = 2, .head_dim = 16, .rope = TinyRope::Yarn}},
+      {"maincoder", {.arch = "maincoder", .layers = 2, .tied = true}},
+      {"mamba", {.arch = "mamba", .layers = 2, .tied = true}},
+      {"mellum", {.arch = "mellum", .layers = 2, .rope = TinyRope::Yarn}},
+      {"muse-glimmer", {.arch = "muse-glimmer", .layers = 2, .head_dim = 16}},
+      {"plamo", {.arch = "plamo", .layers = 2}},
+      {"plamo3", {.arch = "plamo3", .layers = 2}},
+      {"plm", {.arch = "plm", .layers = 2, .tied = true}},
+      {"refact", {.arch = "refact", .layers = 2}},
+      {"spark2_5", {.arch = "spark2_5", .layers = 2, .head_dim = 16}},
   };
 }
 
@@ -160,10 +177,11 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
     const std::set<std::string_view> mixed = {
-        "openelm",  "deci",        "bailingmoe", "exaone-moe", "apertus",      "afmoe",   "bailingmoe2",
-        "cohere2",  "deepseek",    "deepseek2",  "dots1",      "ernie4_5-moe", "gemma3n", "llama4",
-        "mistral4", "gemma4",      "glm4moe",    "gpt-oss",    "lfm2moe",      "smollm3", "mimo2",
-        "step35",   "kimi-linear", "cohere2moe", "deepseek32", "glm-dsa",      "qwen4exp"};
+        "openelm",  "deci",        "bailingmoe", "exaone-moe",   "apertus",      "afmoe",         "bailingmoe2",
+        "cohere2",  "deepseek",    "deepseek2",  "dots1",        "ernie4_5-moe", "gemma3n",       "llama4",
+        "mistral4", "gemma4",      "glm4moe",    "gpt-oss",      "lfm2moe",      "smollm3",       "mimo2",
+        "step35",   "kimi-linear", "cohere2moe", "deepseek32",   "glm-dsa",      "deepseek2-ocr", "granite_swa",
+        "hy_v3",    "laguna",      "mellum",     "muse-glimmer", "plamo3",       "spark2_5",      "qwen4exp"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -413,6 +413,52 @@ TEST_CASE("features that no family here follows are refused unless their values 
   CHECK(open_tiny(folder, f).graph.hash() == open_tiny(folder, tiny_model()).graph.hash());
 }
 
+TEST_CASE("keys of single families that make no sense, or say what is not followed") {
+  run({{"function", "bitnet.hidden_activation", "\"gelu\" is not supported", set("bitnet.hidden_activation", "gelu")}},
+      {.arch = "bitnet"});
+  run({{"window", "arctic.attention.sliding_window", "window",
+        set("arctic.attention.sliding_window", std::uint32_t{8})},
+       {"no experts", "arctic.expert_count", "outside of 1", set("arctic.expert_count", std::uint32_t{0})}},
+      {.arch = "arctic"});
+  run({{"alpha", "hunyuan_vl.rope.scaling.alpha", "-1", set("hunyuan_vl.rope.scaling.alpha", -1.0f)}},
+      {.arch = "hunyuan_vl"});
+  run({{"odd width", "qwen.feed_forward_length", "127 is odd", set("qwen.feed_forward_length", std::uint32_t{127})}},
+      {.arch = "qwen"});
+  run({{"scale", "muse-glimmer.logit_scale", "missing", erase("muse-glimmer.logit_scale")},
+       {"cap", "muse-glimmer.final_logit_softcapping", "-1", set("muse-glimmer.final_logit_softcapping", -1.0f)}},
+      {.arch = "muse-glimmer"});
+  run({{"no window", "granite_swa.attention.sliding_window", "missing", erase("granite_swa.attention.sliding_window")},
+       {"no flags", "granite_swa.attention.sliding_window_pattern", "a flag for each layer",
+        erase("granite_swa.attention.sliding_window_pattern")},
+       {"turning", "granite_swa.attention.rope_pattern", "has 1 elements for 2 layers",
+        [](TinyFile& f) { f.set_array("granite_swa.attention.rope_pattern", std::vector<std::uint32_t>{1}); }},
+       {"no sinks", "blk.0.attn_sinks.weight", "missing",
+        [](TinyFile& f) { f.erase_tensor("blk.0.attn_sinks.weight"); }}},
+      {.arch = "granite_swa", .layers = 2});
+  run({{"gating", "laguna.expert_gating_func", "3 is not supported",
+        set("laguna.expert_gating_func", std::uint32_t{3})},
+       {"rotated", "laguna.rope.dimension_count_swa", "7 is odd",
+        set("laguna.rope.dimension_count_swa", std::uint32_t{7})},
+       {"heads", "laguna.attention.key_length_swa", "16", set("laguna.attention.key_length_swa", std::uint32_t{16})},
+       {"gates", "blk.0.attn_gate.weight", "needs [32, 4]",
+        [](TinyFile& f) {
+          f.resize("blk.0.attn_gate.weight", {32, 5});
+        }}},
+      {.arch = "laguna", .layers = 2});
+  run({{"no flags", "spark2_5.attention.sliding_window_pattern", "a flag for each layer",
+        erase("spark2_5.attention.sliding_window_pattern")},
+       {"experts", "spark2_5.expert_count", "without experts", set("spark2_5.expert_count", std::uint32_t{4})}},
+      {.arch = "spark2_5", .layers = 2});
+  run({{"latents", "plm.attention.key_length_mla", "not supported",
+        set("plm.attention.key_length_mla", std::uint32_t{40})}},
+      {.arch = "plm"});
+  run({{"heads", "mamba.attention.head_count", "4", set("mamba.attention.head_count", std::uint32_t{4})},
+       {"rank", "mamba.ssm.time_step_rank", "missing", erase("mamba.ssm.time_step_rank")}},
+      {.arch = "mamba"});
+  run({{"groups", "hy_v3.expert_group_count", "not supported", set("hy_v3.expert_group_count", std::uint32_t{2})}},
+      {.arch = "hy_v3", .layers = 2});
+}
+
 TEST_CASE("tensors that do not fit") {
   const auto resize = [](std::string tensor, Shape shape) {
     return [tensor, shape](TinyFile& f) { f.resize(tensor, shape); };
@@ -476,7 +522,7 @@ TEST_CASE("the vocabulary's size is needed") {
 TEST_CASE("architectures that nobody knows") {
   run({{"B29", "general.architecture", "missing", erase("general.architecture")},
        {"B30", "general.architecture", "not supported", set("general.architecture", "")},
-       {"B31", "general.architecture", "\"foo\" is not supported; known are afmoe, apertus, arcee, baichuan",
+       {"B31", "general.architecture", "\"foo\" is not supported; known are afmoe, apertus, arcee, arctic",
         set("general.architecture", "foo")},
        {"escape", "general.architecture", "\\x1b", set("general.architecture", "\x1b[2J")},
        {"B32", "general.architecture", "string", set("general.architecture", std::uint32_t{1})}},

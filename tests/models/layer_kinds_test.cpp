@@ -200,3 +200,94 @@ TEST_CASE("glm-dsa: layers without an indexer go by what the last one selected, 
   f.set_array("glm-dsa.attention.indexer.types", std::vector<std::uint32_t>{1, 0, 1});
   CHECK(selections() == Names{"blk.0.selected", "blk.0.selected", "blk.2.selected"});
 }
+
+TEST_CASE("bitnet: what outputs read is normalised; gates are squares where the file says so") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "bitnet"});
+  const Graph plain = open_tiny(folder, f).graph;
+  CHECK(all<Glu>(plain) == std::vector<Glu>{{.activation = Activation::Silu}});
+  CHECK(producers(plain, "blk.0.attn_output")[0] == "blk.0.attn_sub_norm");
+  CHECK(producers(plain, "blk.0.ffn_down")[0] == "blk.0.ffn_sub_norm");
+  f.set("bitnet.hidden_activation", "relu2");
+  const Graph squares = open_tiny(folder, f).graph;
+  CHECK(all<Activate>(squares) == std::vector<Activate>{{.function = Nonlinearity::SquaredRelu}});
+  CHECK(all<Glu>(squares) == std::vector<Glu>{{.activation = Activation::Identity}});
+  CHECK(producers(squares, "blk.0.ffn_glu") == std::vector<std::string>{"blk.0.ffn_squares", "blk.0.ffn_up"});
+}
+
+TEST_CASE("granite_swa turns the heads of those layers that the file says, of all where it does not") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "granite_swa", .layers = 2});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(all<Rope>(g).size() == 2);
+  CHECK(producers(g, "blk.1.kv")[0] == "blk.1.attn_k_heads");
+  CHECK(all<Attention>(g)[0].window == KeyWindow(16));
+  CHECK(all<Attention>(g)[1].window == KeyWindow());
+  f.erase("granite_swa.attention.rope_pattern");
+  CHECK(all<Rope>(open_tiny(folder, f).graph).size() == 4);
+}
+
+TEST_CASE("laguna: gates by softplus, of heads or of elements; without flags the first of four layers sees all") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "laguna", .layers = 5, .rope = TinyRope::Yarn});
+  const Graph heads = open_tiny(folder, f).graph;
+  CHECK(producers(heads, "blk.0.attn_gated") == std::vector<std::string>{"blk.0.attn_gate_heads", "blk.0.attn"});
+  CHECK(all<Glu>(heads)[0].activation == Activation::Softplus);
+  CHECK(all<RopeTable>(heads)[0].scaling == RopeScaling::Yarn);
+  CHECK(all<RopeTable>(heads)[1] == RopeTable{.n_rot = 8, .base = 1000});
+  f.erase("laguna.attention.sliding_window_pattern");
+  f.resize("blk.0.attn_gate.weight", {32, 32});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.attn_gated") == std::vector<std::string>{"blk.0.attn_gate", "blk.0.attn_all"});
+  std::vector<bool> local;
+  for (const Attention& a : all<Attention>(g)) local.push_back(a.window == KeyWindow(16));
+  CHECK(local == std::vector<bool>{false, true, true, true, false});
+}
+
+TEST_CASE("mamba: what steps are made of is normalised where the file says so") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "mamba"});
+  CHECK(all<RmsNorm>(open_tiny(folder, f).graph).size() == 2);  // of the layer, of the output
+  f.set("mamba.ssm.dt_b_c_rms", true);
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(all<RmsNorm>(g).size() == 5);
+  CHECK(producers(g, "blk.0.ssm_dt_norm") == std::vector<std::string>{"blk.0.ssm_dt_low"});
+}
+
+TEST_CASE("hy_v3: dense layers are those without a router; the bias of the choice may lack the end of its name") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "hy_v3", .layers = 2});
+  f.erase("hy_v3.leading_dense_block_count");
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.ffn_residual")[1] == "blk.0.ffn_down");
+  CHECK(producers(g, "blk.1.ffn_routes")[1] == "blk.1.exp_probs_b.bias");
+  f.erase_tensor("blk.1.exp_probs_b.bias");
+  f.add_tensor({"blk.1.exp_probs_b", {DType::F32, {4}}, 0, 0.3f});
+  const Opened bare = open_tiny(folder, f);
+  CHECK(bare.unused.empty());
+  CHECK(producers(bare.graph, "blk.1.ffn_routes")[1] == "blk.1.exp_probs_b");
+}
+
+TEST_CASE("codeshell's embedding is the output's matrix where the file has none") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "codeshell"});
+  CHECK(producers(open_tiny(folder, f).graph, "token_embd")[0] == "token_embd.weight");
+  f.erase_tensor("token_embd.weight");
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "token_embd")[0] == "output.weight");
+  CHECK(producers(g, "output").back() == "output.weight");
+}
+
+TEST_CASE("plamo3: norms behind the blocks under either name; layers with a window have a base of their own") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "plamo3", .layers = 2});
+  const Opened bare = open_tiny(folder, f);
+  CHECK(bare.unused.empty());
+  CHECK(producers(bare.graph, "blk.0.attn_residual")[1] == "blk.0.post_attention_normed");
+  CHECK(producers(bare.graph, "blk.0.post_attention_normed").back() == "blk.0.post_attention_norm");
+  CHECK(all<RopeTable>(bare.graph) == std::vector<RopeTable>{{.n_rot = 8}, {.n_rot = 8, .base = 1000}});
+  f.erase_tensor("blk.0.post_attention_norm");
+  f.add_tensor({"blk.0.post_attention_norm.weight", {DType::F32, {32}}, 1, 0.2f});
+  const Graph named = open_tiny(folder, f).graph;
+  CHECK(producers(named, "blk.0.post_attention_normed").back() == "blk.0.post_attention_norm.weight");
+}

@@ -82,6 +82,10 @@ std::vector<ModelCase> cases() {
       {"deepseek32 F32", {.arch = "deepseek32", .layers = 2, .context = 512}},
       {"deepseek32 Q4_K, Q8_0 cache", wide("deepseek32", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
       {"glm-dsa Q8_0, 270 keys", {.arch = "glm-dsa", .layers = 3, .context = 512, .type = DType::Q8_0, .window = 270}},
+      {"laguna F32", {.arch = "laguna", .layers = 4, .context = 512, .window = 70}},
+      {"arctic Q8_0", {.arch = "arctic", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"granite_swa F16", {.arch = "granite_swa", .layers = 3, .context = 512, .type = DType::F16, .window = 70}},
+      {"mamba Q8_0", {.arch = "mamba", .layers = 3, .context = 512, .type = DType::Q8_0}},
       {"jamba Q8_0", {.arch = "jamba", .layers = 4, .context = 512, .experts = 4, .type = DType::Q8_0}},
       {"phimoe Q8_0", {.arch = "phimoe", .layers = 2, .context = 512, .type = DType::Q8_0}},
   };

@@ -2,6 +2,7 @@
 #include "support/tiny_family_parts.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -53,6 +54,11 @@ void add_per_layer_part(TinyWriter& w, const std::string& blk) {
 }  // namespace
 
 // Layers.
+
+/// The dense networks are as wide as the layers.
+void arrange_arctic(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  for (TinyLayer& layer : layers) layer.d_ff = o.n_embd;
+}
 
 /// From the last backwards: plain, with a product for attention, without attention, with nothing.
 void arrange_deci(const TinyOptions& o, std::vector<TinyLayer>& layers) {
@@ -117,6 +123,16 @@ void arrange_gemma4(const TinyOptions& o, std::vector<TinyLayer>& layers) {
 }
 
 // Keys.
+
+/// Layers that see all turn no heads.
+void set_granite_swa(TinyWriter& w) {
+  std::vector<std::uint32_t> turning;
+  for (int i = 0; i < w.o.layers; ++i) turning.push_back(TinyWriter::sees_all(i) ? 0 : 1);
+  w.set_array("attention.rope_pattern", turning);
+}
+
+/// The key is of gate and up together.
+void set_qwen(TinyWriter& w) { w.set("feed_forward_length", 2 * w.o.d_ff); }
 
 void set_step35(TinyWriter& w) {
   const std::vector<float> limits(w.layers.size(), 0.25f);
@@ -197,6 +213,16 @@ void set_gemma4(TinyWriter& w) {
 
 void add_ffn_norm(TinyWriter& w, int layer) {
   w.vector(w.block(layer) + "ffn_norm", w.o.n_embd, 1, 0.2f);  // as converters name it
+}
+
+void add_post_norms(TinyWriter& w, int layer) {  // as converters name them
+  for (const char* norm : {"post_attention_norm", "post_ffw_norm"})
+    w.vector(w.block(layer) + norm, w.o.n_embd, 1, 0.2f);
+}
+
+void add_sub_norms(TinyWriter& w, int layer) {
+  w.vector(w.block(layer) + "attn_sub_norm.weight", w.o.heads * w.o.head_dim, 1, 0.2f);
+  w.vector(w.block(layer) + "ffn_sub_norm.weight", w.o.d_ff, 1, 0.2f);
 }
 
 void add_gemma3n_ends(TinyWriter& w) {

@@ -7,6 +7,7 @@
 
 namespace llm::test {
 
+void arrange_arctic(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_deci(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_openelm(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_mimo2(const TinyOptions&, std::vector<TinyLayer>&);
@@ -17,6 +18,8 @@ void arrange_kimi(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma3n(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma4(const TinyOptions&, std::vector<TinyLayer>&);
 
+void set_granite_swa(TinyWriter&);
+void set_qwen(TinyWriter&);
 void set_step35(TinyWriter&);
 void set_llama4(TinyWriter&);
 void set_apertus(TinyWriter&);
@@ -29,6 +32,8 @@ void set_gemma4(TinyWriter&);
 
 void add_deci_product(TinyWriter&, int layer);
 void add_ffn_norm(TinyWriter&, int layer);
+void add_post_norms(TinyWriter&, int layer);
+void add_sub_norms(TinyWriter&, int layer);
 void add_gemma3n_ends(TinyWriter&);
 void add_gemma3n(TinyWriter&, int layer);
 void add_gemma4_ends(TinyWriter&);

@@ -73,20 +73,25 @@ void add_mamba(TinyWriter& w, int layer) {
 
 void set_mamba1(TinyWriter& w) { set_state_space(w, w.o.n_embd); }
 
-void add_mamba1(TinyWriter& w, int layer) {
+void add_mamba1_alone(TinyWriter& w, int layer) {
   const std::string blk = w.block(layer);
   const int n = w.o.n_embd;
   w.linear(blk + "ssm_in", n, 2 * inner(w));
   w.add({blk + "ssm_conv1d.weight", {DType::F32, {4, inner(w)}}, 0, 0.9f});
   w.vector(blk + "ssm_conv1d.bias", inner(w), 0, 0.2f);
   w.linear(blk + "ssm_x", inner(w), n + 2 * kState);
-  w.vector(blk + "ssm_dt_norm.weight", n, 1, 0.2f);
-  w.vector(blk + "ssm_b_norm.weight", kState, 1, 0.2f);
-  w.vector(blk + "ssm_c_norm.weight", kState, 1, 0.2f);
   w.linear(blk + "ssm_dt", n, inner(w), true);
   w.add({blk + "ssm_a", {DType::F32, {kState, inner(w)}}, -0.5f, 0.4f});
   w.vector(blk + "ssm_d", inner(w), 1, 0.5f);
   w.linear(blk + "ssm_out", inner(w), n);
+}
+
+/// With the norms of Jamba.
+void add_mamba1(TinyWriter& w, int layer) {
+  add_mamba1_alone(w, layer);
+  w.vector(w.block(layer) + "ssm_dt_norm.weight", w.o.n_embd, 1, 0.2f);
+  w.vector(w.block(layer) + "ssm_b_norm.weight", kState, 1, 0.2f);
+  w.vector(w.block(layer) + "ssm_c_norm.weight", kState, 1, 0.2f);
 }
 
 /// A head of Kimi's delta rule is a row that quantised weights multiply.
@@ -152,7 +157,8 @@ void add_delta_joint(TinyWriter& w, int layer) { add_delta(w, layer, /*joint_gat
 }  // namespace
 
 const TinyMixer kTinyConv{set_conv, add_conv}, kTinyMamba{set_mamba, add_mamba}, kTinyMamba1{set_mamba1, add_mamba1},
-    kTinyKimi{set_kimi, add_kimi}, kTinyDelta{set_delta, add_delta_apart}, kTinyJointDelta{set_delta, add_delta_joint};
+    kTinyMamba1Alone{set_mamba1, add_mamba1_alone}, kTinyKimi{set_kimi, add_kimi},
+    kTinyDelta{set_delta, add_delta_apart}, kTinyJointDelta{set_delta, add_delta_joint};
 
 void arrange_in_turns(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   for (std::size_t i = 0; i < layers.size(); ++i)
