@@ -152,6 +152,7 @@ struct Loader {
     o.weights = weights;
     o.files = files;
     o.adapters = adapters;
+    o.predicts = predicts;
     o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
       if (name != "device") return make_backend(name, options);
       const auto number = static_cast<std::size_t>(options.device);
@@ -171,6 +172,7 @@ struct Loader {
   int streams_from = 0;            ///< of each device
   std::vector<AdapterFile> adapters;
   LoadOptions::Files files = LoadOptions::Files::Mapped;
+  bool predicts = false;
 
  private:
   std::vector<std::uint64_t> available_;

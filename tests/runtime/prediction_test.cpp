@@ -5,6 +5,7 @@
 
 #include "graph/passes/passes.h"
 #include "loaded.h"
+#include "placed.h"
 #include "runtime/generator.h"
 #include "runtime/prediction_drafter.h"
 #include "support/catch.h"
@@ -283,6 +284,26 @@ TEST_CASE("the graph with hidden rows has the logits of the graph without, bit f
                     logits_in_chunks(without, without.create(), text, 7)));
     CHECK(plain->graph({}).outputs().size() == 1);
   }
+}
+
+TEST_CASE("a device of its own drafts by the prediction layer if it computes the whole model", "[speculation]") {
+  Loader load(tiny_model(predicting("qwen35")));
+  load.predicts = true;
+  const auto model = load({});
+  const auto prompt = random_tokens(70, 256, 3);
+  Drafted drafted(*model, 256, 3);
+  const Answered got =
+      answered(*model, drafted.session, drafted.session.create(), prompt, 0, &drafted.speculation, 0.9f, 40);
+  load.predicts = false;
+  const auto plain = load({});
+  Session session(*plain, {.context = 256});
+  check_equal(got, answered(*plain, session, session.create(), prompt, 0, nullptr, 0.9f, 40));
+  CHECK(drafted.speculation.counts().drafted > 0);
+
+  load.predicts = true;
+  const Error parted = error_of([&] { load({.layers = 2}); });
+  CHECK(parted.kind() == ErrorKind::Usage);
+  CHECK(std::string(parted.what()).find("one device") != std::string::npos);
 }
 
 TEST_CASE("models that cannot draft by prediction layers say why") {
