@@ -30,18 +30,39 @@ std::vector<float> floats(std::size_t n) {
   return x;
 }
 
+class Clock {
+ public:
+  explicit Clock(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t* e : {&begin_, &end_}) check_cuda(cudaEventCreate(e), "timing");
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+  ~Clock() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  void start() const { check_cuda(cudaEventRecord(begin_, stream_), "timing"); }
+  double microseconds() const {
+    check_cuda(cudaEventRecord(end_, stream_), "timing");
+    check_cuda(cudaEventSynchronize(end_), "timing");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "timing");
+    return 1000.0 * static_cast<double>(ms);
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 template <class F>
 double microseconds(cudaStream_t stream, const F& f) {
   constexpr int kRuns = 10;
-  const Event begin, end;
+  const Clock clock(stream);
   for (int i = 0; i < 2; ++i) f();
-  check_cuda(cudaEventRecord(begin.get(), stream), "timing");
+  clock.start();
   for (int i = 0; i < kRuns; ++i) f();
-  check_cuda(cudaEventRecord(end.get(), stream), "timing");
-  check_cuda(cudaEventSynchronize(end.get()), "timing");
-  float ms = 0;
-  check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
-  return 1000.0 * ms / kRuns;
+  return clock.microseconds() / kRuns;
 }
 
 void run(DType type, int tokens, int sequences, int context) {
