@@ -16,6 +16,7 @@
 
 #include "backend/cuda/kernels/expert_ring.h"
 #include "backend/cuda/kernels/route_token.cuh"
+#include "backend/cuda/kernels/shared_limit.cuh"
 #include "backend/cuda/kernels/tile_ring.cuh"
 
 namespace llm::cuda {
@@ -327,15 +328,7 @@ bool launch_expert_ring(ExpertRing p, const Launch* at) {
   p.users = users_of_visits<T>(p, device.multiprocessors);
 
   const auto kernel = expert_ring_kernel<T>;
-  static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
-  if (allowed_on != device.id) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
-               "asking for shared memory");
-    check_cuda(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "asking for shared memory");
-    allowed_on = device.id;
-  }
+  allow_all_shared<expert_ring_kernel<T>>(device.block_bytes);
   const int bytes = alone_bytes(device, ExpertPlaces<T>(p).bytes());
   launch(kernel, dim3(static_cast<unsigned>(std::min(device.multiprocessors, p.turns()))), dim3(kRingThreads),
          static_cast<std::size_t>(bytes), *at, p);

@@ -19,6 +19,7 @@
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/kernel_target.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/shared_limit.cuh"
 #include "backend/cuda/kernels/tile_operands.cuh"
 
 namespace llm::cuda {
@@ -342,17 +343,8 @@ void launch_grouped_kernel(GroupedArguments p, const Launch& at) {
   const auto limit = static_cast<std::size_t>(device.block_bytes);
   p.x_stages = 3;
   p.w_stages = Weights::kStages;
-  static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
-  if (allowed_on != device.id) {
-    const std::size_t most = std::min(grouped_shared_bytes<Weights>(p.x_stages, p.w_stages), limit);
-    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
-               "allowing shared memory");
-    // Two blocks to a multiprocessor want all of it.
-    check_cuda(
-        cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "asking for shared memory");
-    allowed_on = device.id;
-  }
+  // Two blocks to a multiprocessor want all of it.
+  allow_all_shared<kKernel>(static_cast<int>(std::min(grouped_shared_bytes<Weights>(p.x_stages, p.w_stages), limit)));
   if (grouped_shared_bytes<Weights>(p.x_stages, p.w_stages) > limit) p.x_stages = p.w_stages = 2;
   launch(kKernel, dim3(static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.groups.max_groups)),
          dim3(kGroupedThreads), grouped_shared_bytes<Weights>(p.x_stages, p.w_stages), at, p);

@@ -11,7 +11,7 @@
 
 namespace llm::cuda {
 
-/// True where it is asked for the first time with the current device. Several threads may be the first.
+/// Calls what it is given the first time on each device; several threads may be the first.
 class OncePerDevice {
  public:
   template <class F>

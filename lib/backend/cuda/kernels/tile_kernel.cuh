@@ -23,6 +23,7 @@
 
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/shared_limit.cuh"
 #include "backend/cuda/kernels/tile_add.cuh"
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "backend/cuda/kernels/tiles.cuh"
@@ -285,11 +286,10 @@ __global__ void __launch_bounds__(32 * kMostWarps, (blocks_together<T, NB, kMost
   if (is_grouped) {
     const int group = static_cast<int>(blockIdx.y);
     wait_for_previous();
-    const int n_groups = *p.groups.n_groups;
+    if (group >= *p.groups.n_groups) return;
     expert = p.groups.expert[group];
     columns = p.groups.count[group];
     routes = p.groups.routes + p.groups.first[group];
-    if (group >= n_groups) return;
     matrix += expert * to.matrix_bytes;
   } else if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < p.prefetched) {
     prefetch_strip(matrix, strip_bytes<T>(p.k));
@@ -342,14 +342,9 @@ template <class T, int NB, int kMostWarps>
 void launch_tile_kernel(const TileArguments& p, int warps, unsigned groups, const DeviceLimits& limits,
                         const Launch& at) {
   constexpr auto kKernel = tile_kernel<T, NB, kMostWarps>;
-  static thread_local int allowed_on = -1;
-  if (allowed_on != limits.id) {
-    const auto most =
-        std::min<std::size_t>(shared_bytes<T, NB>(kMostWarps), static_cast<std::size_t>(limits.block_bytes));
-    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
-               "allowing shared memory");
-    allowed_on = limits.id;
-  }
+  const auto most =
+      std::min<std::size_t>(shared_bytes<T, NB>(kMostWarps), static_cast<std::size_t>(limits.block_bytes));
+  allow_shared<kKernel>(static_cast<int>(most));
   launch(kKernel, dim3(static_cast<unsigned>(p.strips), groups), dim3(static_cast<unsigned>(32 * warps)),
          shared_bytes<T, NB>(warps), at, p);
 }

@@ -31,6 +31,7 @@
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/ring_asm.cuh"
 #include "backend/cuda/kernels/ring_x.cuh"
+#include "backend/cuda/kernels/shared_limit.cuh"
 #include "backend/cuda/kernels/tile_ring.h"
 #include "base/error.h"
 
@@ -353,15 +354,7 @@ bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const Ri
   ring->arguments.extras = extras;
   const DeviceLimits& device = device_limits();
   const auto kernel = ring_kernel<A, B, NB>;
-  static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
-  if (allowed_on != device.id) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
-               "asking for shared memory");
-    check_cuda(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "asking for shared memory");
-    allowed_on = device.id;
-  }
+  allow_all_shared<ring_kernel<A, B, NB>>(device.block_bytes);
   launch(kernel, dim3(static_cast<unsigned>(ring->blocks)), dim3(kRingThreads), ring->bytes, at, ring->arguments);
   return true;
 }

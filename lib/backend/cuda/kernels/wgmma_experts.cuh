@@ -15,6 +15,7 @@
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/shared_limit.cuh"
 #include "backend/cuda/kernels/wgmma_experts.h"
 #include "backend/cuda/kernels/wgmma_products.cuh"
 
@@ -294,12 +295,7 @@ void launch_wgmma_experts_kernel(WgmmaExpertArguments p, const Launch& at) {
   using Places = WgmmaExpertPlaces<T, kColumns>;
   const auto kernel = wgmma_experts_kernel<T, kColumns>;
   const DeviceLimits& device = device_limits();
-  static thread_local int known_of = -1;  // the device that has been asked
-  if (known_of != device.id) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
-               "asking for shared memory");
-    known_of = device.id;
-  }
+  allow_shared<wgmma_experts_kernel<T, kColumns>>(device.block_bytes);
   Places places{p.groups.max_groups, 0, 0};
   const WgmmaStages stages =
       wgmma_stages(device.block_bytes - kWgmmaAlignment - places.x(0), Places::kXBytes, Places::kWBytes);
