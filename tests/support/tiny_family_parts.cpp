@@ -170,7 +170,7 @@ void set_qwen4exp(TinyWriter& w) {
   w.set("hyper_connection.low_rank", w.o.n_embd);
   w.set("attention.indexer.head_count", w.o.heads);
   w.set("attention.indexer.key_length", w.o.n_embd);
-  w.set("attention.indexer.top_k", w.o.window > 0 ? w.o.window / kTogether * kTogether : 2 * kTogether);
+  w.set("attention.indexer.top_k", 2 * kTogether);
   std::vector<std::uint32_t> ratios;
   for (const TinyLayer& layer : w.layers) ratios.push_back(layer.attends ? kTogether : 0);
   w.set_array("attention.compress_ratios", ratios);
