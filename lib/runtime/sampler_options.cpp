@@ -339,12 +339,15 @@ bool is_read(const SamplerOptions& options, const SamplingParameter& p) {
 std::string_view lacking(const SamplerOptions& o, const SamplingParameter& p) {
   if (value(o, p) == value(SamplerOptions{}, p)) return {};
   const bool penalty = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
-  if (p.sampler == K::Penalties && o.repeat_last_n == 0) return "a --repeat-last-n other than 0";
-  if (p.name == "repeat_last_n" && !penalty) return "--repeat-penalty, --presence-penalty or --frequency-penalty";
+  if (p.sampler == K::Penalties && p.name != "repeat_last_n" && o.repeat_last_n == 0)
+    return "a --repeat-last-n other than 0";
+  if (p.name == "repeat_last_n" && o.repeat_last_n != 0 && !penalty)
+    return "--repeat-penalty, --presence-penalty or --frequency-penalty";
   if (p.name == "xtc_threshold" && o.xtc_probability == 0) return "--xtc-probability";
-  if (p.sampler == K::Xtc && !acts(o, K::Xtc)) return "an --xtc-threshold of at most 0.5";
+  if (p.name == "xtc_probability" && !acts(o, K::Xtc)) return "an --xtc-threshold of at most 0.5";
   if (p.sampler == K::Dry && o.dry_multiplier == 0) return "--dry-multiplier";
-  if (p.sampler == K::Dry && o.dry_penalty_last_n == 0) return "a --dry-penalty-last-n other than 0";
+  if (p.sampler == K::Dry && p.name != "dry_penalty_last_n" && o.dry_penalty_last_n == 0)
+    return "a --dry-penalty-last-n other than 0";
   const bool varies = p.name == "dynatemp_range" || p.name == "dynatemp_exponent";
   if (varies && o.temperature <= 0) return "a --temp above 0";
   return p.name == "dynatemp_exponent" && o.dynatemp_range == 0 ? "--dynatemp-range" : std::string_view();

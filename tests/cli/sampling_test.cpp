@@ -208,6 +208,14 @@ TEST_CASE("options that change nothing are noted") {
     INFO(options[0]);
     CHECK_FALSE(contains(err(options), "does nothing"));
   }
+  // What switches the rest off has its effect.
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"--repeat-last-n", "0", "--repeat-penalty", "1.2"},
+                                             {"--xtc-threshold", "0.6", "--xtc-probability", "0.2"},
+                                             {"--dry-penalty-last-n", "0", "--dry-multiplier", "1"}}) {
+    INFO(options[0]);
+    CHECK_FALSE(contains(err(options), "note: " + options[0]));
+  }
 }
 
 TEST_CASE("a bias decides, by token and by text") {
