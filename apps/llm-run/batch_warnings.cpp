@@ -81,12 +81,11 @@ Warnings warnings_of_keys(std::span<const BatchRequest> requests) {
   const std::vector<std::string> known = row_keys();
   for (const auto& [key, of] : ignored) {
     const std::string nearest = nearest_name(key, known);
-    warnings.push_back(
-        {"ignored-key",
-         "key \"" + escaped(key) + "\" of " + std::to_string(of.rows) +
-             (of.rows == 1 ? " row has no meaning here (line " : " rows has no meaning here (first line ") +
-             std::to_string(of.first_line) + ")" +
-             (nearest.empty() || nearest == key ? "" : "; did you mean \"" + nearest + "\"?")});
+    const std::string of_rows = "\" of " + std::to_string(of.rows) + (of.rows == 1 ? " row" : " rows"),
+                      where = (of.rows == 1 ? "line " : "first line ") + std::to_string(of.first_line),
+                      meant = nearest.empty() || nearest == key ? "" : "; did you mean \"" + nearest + "\"?",
+                      told = "key \"" + escaped(key) + of_rows + " has no meaning here (" + where + ")" + meant;
+    warnings.push_back({"ignored-key", told});
   }
   return warnings;
 }
