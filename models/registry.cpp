@@ -79,6 +79,7 @@
   X(deepseek2, "mistral4")          \
   X(mpt, "mpt")                     \
   X(muse_glimmer, "muse-glimmer")   \
+  X(nanbeige, "nanbeige")           \
   X(nemotron, "nemotron")           \
   X(nemotron_h, "nemotron_h")       \
   X(nemotron_h, "nemotron_h_moe")   \

@@ -27,14 +27,14 @@ void require_matrix_type(const GgufFile& file, const TensorInfo& t) {
     file.fail(t, "has type " + std::string(name(t.type.dtype)) + ", which cannot be the type of a matrix");
 }
 
+std::string prefix_of(int layer) { return layer < 0 ? "" : "blk." + std::to_string(layer) + "."; }
+
 }  // namespace
 
-std::string Scope::full_name(std::string_view name) const {
-  return layer_ < 0 ? std::string(name) : "blk." + std::to_string(layer_) + "." + std::string(name);
-}
+std::string Scope::full_name(std::string_view name) const { return prefix_of(weights_of_) + std::string(name); }
 
 GraphBuilder& Scope::place() {
-  net_.builder_.set_place(layer_, role_, full_name(""));
+  net_.builder_.set_place(layer_, role_, prefix_of(layer_));
   return net_.builder_;
 }
 

@@ -45,7 +45,7 @@ class Scope {
   /// Not a reference: the next node moves what it would point to.
   Shape shape(Value) const;
   /// The same layer under another role.
-  Scope with(Role role) const { return Scope(net_, layer_, role); }
+  Scope with(Role role) const { return Scope(net_, layer_, role, weights_of_); }
 
   /// x [k, rows] -> [n, rows] by `name`.weight [k, n], times `name`.scale [1], plus `name`.bias [n], if the file has
   /// them.
@@ -125,13 +125,15 @@ class Scope {
 
  private:
   friend class Net;
-  Scope(Net& net, int layer, Role role) : net_(net), layer_(layer), role_(role) {}
+  Scope(Net& net, int layer, Role role, int weights_of)
+      : net_(net), layer_(layer), role_(role), weights_of_(weights_of) {}
   std::string full_name(std::string_view name) const;
   GraphBuilder& place();
   CacheType cache_of(Act k, Act v) const;
   Net& net_;
   int layer_;
   Role role_;
+  int weights_of_;
 };
 
 class Net {
@@ -159,8 +161,10 @@ class Net {
   void give_hidden(Act x);
   /// [n_embd, tokens]: of each token the hidden state of the one before it, which the caller has from another graph.
   Act hidden_before(std::int64_t n_embd) { return builder_.given("hidden_before", n_embd); }
-  Scope layer(int i, Role role) { return Scope(*this, i, role); }
-  Scope top(Role role) { return Scope(*this, -1, role); }
+  Scope layer(int i, Role role) { return layer(i, role, i); }
+  /// With the weights of another layer, -1: of none, for models that go through their layers again.
+  Scope layer(int i, Role role, int weights_of) { return Scope(*this, i, role, weights_of); }
+  Scope top(Role role) { return layer(-1, role); }
   /// The rows of x whose results are wanted.
   Act rows(Act x, Index out_rows);
   /// Logits by `name`.weight, or by the embedding table `tied_to` where the file has none.

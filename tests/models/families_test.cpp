@@ -134,7 +134,7 @@ TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others
       "arcee",      "deci",        "cohere2moe", "bailingmoe",   "baichuan", "olmo",         "chatglm", "cohere2",
       "command-r",  "deepseek",    "minicpm",    "deepseek2",    "ernie4_5", "ernie4_5-moe", "glm4",    "granite",
       "granitemoe", "internlm2",   "llama",      "llama4",       "mistral3", "mistral4",     "smollm3", "xverse",
-      "arctic",     "granite_swa", "maincoder",  "muse-glimmer", "plm"};
+      "arctic",     "granite_swa", "maincoder",  "muse-glimmer", "nanbeige", "plm"};
   const std::set<std::string_view> without = {"bloom",         "jais",           "mpt",         "gpt2",  "starcoder",
                                               "granitehybrid", "jamba",          "kimi-linear", "mamba", "mamba2",
                                               "nemotron_h",    "nemotron_h_moe", "refact"};  // positions

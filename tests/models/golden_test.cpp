@@ -128,6 +128,7 @@ std::vector<Variant> variants() {
       {"mamba", {.arch = "mamba", .layers = 2, .tied = true}},
       {"mellum", {.arch = "mellum", .layers = 2, .rope = TinyRope::Yarn}},
       {"muse-glimmer", {.arch = "muse-glimmer", .layers = 2, .head_dim = 16}},
+      {"nanbeige", {.arch = "nanbeige", .layers = 2}},
       {"plamo", {.arch = "plamo", .layers = 2}},
       {"plamo3", {.arch = "plamo3", .layers = 2}},
       {"plm", {.arch = "plm", .layers = 2, .tied = true}},
@@ -177,11 +178,11 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
     const std::set<std::string_view> mixed = {
-        "openelm",  "deci",        "bailingmoe", "exaone-moe",   "apertus",      "afmoe",         "bailingmoe2",
-        "cohere2",  "deepseek",    "deepseek2",  "dots1",        "ernie4_5-moe", "gemma3n",       "llama4",
-        "mistral4", "gemma4",      "glm4moe",    "gpt-oss",      "lfm2moe",      "smollm3",       "mimo2",
-        "step35",   "kimi-linear", "cohere2moe", "deepseek32",   "glm-dsa",      "deepseek2-ocr", "granite_swa",
-        "hy_v3",    "laguna",      "mellum",     "muse-glimmer", "plamo3",       "spark2_5",      "qwen4exp"};
+        "openelm",    "deci",      "bailingmoe",    "exaone-moe",   "apertus", "afmoe",  "bailingmoe2", "cohere2",
+        "deepseek",   "deepseek2", "dots1",         "ernie4_5-moe", "gemma3n", "llama4", "mistral4",    "gemma4",
+        "glm4moe",    "gpt-oss",   "lfm2moe",       "smollm3",      "mimo2",   "step35", "kimi-linear", "cohere2moe",
+        "deepseek32", "glm-dsa",   "deepseek2-ocr", "granite_swa",  "hy_v3",   "laguna", "mellum",      "muse-glimmer",
+        "nanbeige",   "plamo3",    "spark2_5",      "qwen4exp"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -291,3 +291,23 @@ TEST_CASE("plamo3: norms behind the blocks under either name; layers with a wind
   const Graph named = open_tiny(folder, f).graph;
   CHECK(producers(named, "blk.0.post_attention_normed").back() == "blk.0.post_attention_norm.weight");
 }
+
+TEST_CASE("nanbeige goes through its layers as often as the file says, with keys and values for each time") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "nanbeige", .layers = 2});
+  const Opened twice = open_tiny(folder, f);
+  const Graph& g = twice.graph;
+  CHECK(twice.unused.empty());
+  CHECK(twice.spec.dims.n_layers == 4);
+  CHECK(all<Attention>(g).size() == 4);
+  CHECK(producers(g, "blk.3.kv").back() == "cache.3");
+  CHECK(producers(g, "blk.3.ffn_up") == std::vector<std::string>{"blk.3.ffn_norm", "blk.1.ffn_up.weight"});
+  CHECK(producers(g, "blk.2.loop_norm") == std::vector<std::string>{"blk.1.ffn_residual", "output_norm.weight"});
+  CHECK(producers(g, "blk.2.attn_norm")[0] == "blk.2.loop_norm");
+  f.set("nanbeige.skip_loop_final_norm", true);
+  CHECK(producers(open_tiny(folder, f).graph, "blk.2.attn_norm")[0] == "blk.1.ffn_residual");
+  f.set("nanbeige.num_loops", std::uint32_t{513});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("nanbeige.num_loops"));
+  f.erase("nanbeige.num_loops");
+  CHECK(open_tiny(folder, f).spec.dims.n_layers == 2);
+}

@@ -85,6 +85,7 @@ std::vector<ModelCase> cases() {
       {"laguna F32", {.arch = "laguna", .layers = 4, .context = 512, .window = 70}},
       {"arctic Q8_0", {.arch = "arctic", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"granite_swa F16", {.arch = "granite_swa", .layers = 3, .context = 512, .type = DType::F16, .window = 70}},
+      {"nanbeige Q8_0", {.arch = "nanbeige", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"mamba Q8_0", {.arch = "mamba", .layers = 3, .context = 512, .type = DType::Q8_0}},
       {"jamba Q8_0", {.arch = "jamba", .layers = 4, .context = 512, .experts = 4, .type = DType::Q8_0}},
       {"phimoe Q8_0", {.arch = "phimoe", .layers = 2, .context = 512, .type = DType::Q8_0}},

@@ -200,7 +200,8 @@ inline std::vector<ModelCase> placed_cases() {
           {"olmoe F16", narrow("olmoe", DType::F16)},
           {"deepseek2 Q8_0", narrow("deepseek2", DType::Q8_0)},
           {"llama4 Q8_0", narrow("llama4", DType::Q8_0)},
-          {"glm-dsa Q8_0", narrow("glm-dsa", DType::Q8_0)}};
+          {"glm-dsa Q8_0", narrow("glm-dsa", DType::Q8_0)},
+          {"nanbeige Q8_0", narrow("nanbeige", DType::Q8_0)}};
 }
 
 inline Error error_of(const std::function<void()>& f) {

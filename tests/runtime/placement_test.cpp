@@ -134,7 +134,8 @@ TEST_CASE("long steps compute on a device with weights of the host, and have the
       CHECK(nodes_of_steps(true) > nodes_of_steps(false));
       CHECK(!load.device->streamed.empty());
       // Attention is the device's, too, over caches that no block of the session has.
-      CHECK(load.device->fleeting == kLayers + 1 - std::min(p.layers, kLayers + 1));
+      const int all = whole->dims().n_layers + 1;
+      CHECK(load.device->fleeting == all - std::min(p.layers, all));
       Session parts_session(*parts, {.context = 256, .cache = c.cache}),
           whole_session(*whole, {.context = 256, .cache = c.cache});
       CHECK(parts_session.cache_block_bytes() == whole_session.cache_block_bytes());

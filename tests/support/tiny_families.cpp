@@ -389,6 +389,7 @@ std::vector<TinyFamily> families() {
        .pattern = F::Pattern::Period,
        .always_window = true,
        .keys = {{"logit_scale", 0.25f}, {"final_logit_softcapping", 10.0f}}},
+      {.arch = "nanbeige", .set_own = set_nanbeige},
       {.arch = "nemotron", .norm_kind = BiasedLayer, .ungated = true},
       {.arch = "nemotron_h",
        .norms = kOne,

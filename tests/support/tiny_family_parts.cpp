@@ -131,6 +131,8 @@ void set_granite_swa(TinyWriter& w) {
   w.set_array("attention.rope_pattern", turning);
 }
 
+void set_nanbeige(TinyWriter& w) { w.set("num_loops", w.o.layers > 1 ? 2 : 1); }
+
 /// The key is of gate and up together.
 void set_qwen(TinyWriter& w) { w.set("feed_forward_length", 2 * w.o.d_ff); }
 

@@ -19,6 +19,7 @@ void arrange_gemma3n(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma4(const TinyOptions&, std::vector<TinyLayer>&);
 
 void set_granite_swa(TinyWriter&);
+void set_nanbeige(TinyWriter&);
 void set_qwen(TinyWriter&);
 void set_step35(TinyWriter&);
 void set_llama4(TinyWriter&);
