@@ -36,11 +36,7 @@ class ConvInstruction final : public Instruction {
     count_channels(site);
   }
   ConvInstruction(const InstructionSite& site, const WindowMean& op)
-      : x_(site.in[0]),
-        state_(site.in[1]),
-        y_(site.out[0]),
-        fn_(site.kernels.short_conv),
-        queues_(site.threads) {
+      : x_(site.in[0]), state_(site.in[1]), y_(site.out[0]), fn_(site.kernels.short_conv), queues_(site.threads) {
     args_.silu = false;
     args_.width = op.width;
     count_channels(site);

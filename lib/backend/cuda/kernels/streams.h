@@ -1,5 +1,5 @@
-// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean), and what lies far out
-// of a row.
+// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean), and what
+// lies far out of a row.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,225 @@
+// Cases of the op table of layers with a recurrent state, whose sequences go on from step to step.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "op_stage.h"
+
+namespace llm::test {
+namespace {
+
+/// Sequences that begin, go on in uneven chunks and by single tokens, beside one another.
+std::vector<Parts> recurrent_steps() {
+  return {{{0, some_tokens(5)}, {2, some_tokens(1, 3)}},
+          {{1, some_tokens(33, 5)}, {0, some_tokens(1, 9)}},
+          {{2, some_tokens(7, 2)}, {1, some_tokens(1, 8)}, {0, some_tokens(2, 4)}},
+          {{1, some_tokens(2, 6)}, {2, some_tokens(1, 7)}},
+          {{0, some_tokens(1, 1)}, {1, some_tokens(1, 2)}, {2, some_tokens(1, 3)}}};
+}
+/// Long enough for the ways that prompts go on a GPU: what a sequence has is cut into pieces there.
+std::vector<Parts> recurrent_prompts() {
+  return {{{0, some_tokens(70)}, {2, some_tokens(1, 3)}},
+          {{1, some_tokens(33, 5)}, {0, some_tokens(66, 9)}},
+          {{2, some_tokens(97, 2)}, {1, some_tokens(2, 8)}, {0, some_tokens(1, 4)}}};
+}
+constexpr int kRecurrentSequences = 3;
+
+int most_tokens(const std::vector<Parts>& steps) {
+  int most = 0;
+  for (const Parts& step : steps) {
+    int all = 0;
+    for (const auto& [sequence, tokens] : step) all += static_cast<int>(tokens.size());
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+enum class ConvBias { Absent, Present };
+OpScene conv_scene(std::int64_t channels, std::int64_t width, const std::vector<Parts>& steps, const ShortConv& op = {},
+                   ConvBias with = ConvBias::Absent, DType type = DType::F32) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act x = s.input("x", channels, 91);
+  const Weight w = s.weight("w", type, {width, channels}, 92);
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Conv, {channels, (width - 1) * op.dilation}});
+  const Weight bias = s.weight("bias", DType::F32, {channels}, 150);
+  const Act y = s.builder.short_conv(x, w, state, "y", op, with == ConvBias::Present ? &bias : nullptr);
+  OpScene scene = std::move(s).finish(y, steps, width);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+OpScene mean_scene(std::int64_t channels, int width, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act x = s.input("x", channels, 91);
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Mean, {channels, width - 1}});
+  OpScene scene = std::move(s).finish(s.builder.window_mean(x, state, width, "y"), steps, width);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+/// Rows of a table by hashes of tokens, of which one ends what goes before it.
+OpScene hash_scene(const HashIds& op, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const auto kept = static_cast<std::int64_t>(op.multipliers.size()) - 1;
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Hash, {kept}});
+  const Index ids = s.builder.hash_ids(s.builder.step_input(StepInput::Tokens), state, op, "ids");
+  const Act rows = s.builder.embed(s.weight("table", DType::F16, {7, 100}, 93), ids, "rows");
+  OpScene scene = std::move(s).finish(s.builder.scale(s.builder.flatten_heads(rows, "flat"), 1.0f, "y"), steps, 1);
+  scene.observed = {"ids"};
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+enum class Steps : std::uint8_t { OfHeads, OfElements };
+struct ScanShape {
+  int heads, groups, n, p;
+  Steps steps = Steps::OfHeads;
+};
+
+OpScene scan_scene(const ScanShape& d, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act xbc = s.input("xbc", d.heads * d.p + 2 * d.groups * d.n, 151);
+  const bool of_elements = d.steps == Steps::OfElements;
+  const int steps_of = d.heads * (of_elements ? d.p : 1);
+  const Shape of_a{of_elements ? d.n : 1, steps_of}, of_d = of_elements ? Shape{steps_of} : of_a;
+  const Act dt = s.input("dt", steps_of, 152, 2.0f);
+  std::vector<float> decays = random_values(of_a.elements(), 153);
+  for (float& a : decays) a = -std::exp(a);
+  s.scene.weights.add("a", {DType::F32, of_a}, decays);
+  const GraphBuilder::ScanOperands operands{
+      .xbc = xbc,
+      .dt = dt,
+      .a = s.builder.weight("a", {DType::F32, of_a}),
+      .d = s.weight("d", DType::F32, of_d, 154),
+      .bias = s.weight("bias", DType::F32, {steps_of}, 155),
+      .state = s.builder.recurrent({0, RecurrentType::Part::Scan, {d.p, d.n, d.heads}})};
+  const Act heads = s.builder.selective_scan(operands, {.groups = d.groups}, "heads");
+  OpScene scene =
+      std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"), steps, 8 * d.n);
+  scene.n_sequences = kRecurrentSequences;
+  scene.magnitude = std::sqrt(static_cast<double>(d.n));
+  return scene;
+}
+
+enum class Decays : std::uint8_t { OfHeads, OfRows };
+struct DeltaShape {
+  int heads, key_heads, dk, dv;
+  HeadSharing sharing = HeadSharing::Grouped;
+  Decays decays = Decays::OfHeads;
+};
+
+OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act qkv = s.input("qkv", 2 * d.key_heads * d.dk + d.heads * d.dv, 93);
+  const int n_decays = d.heads * (d.decays == Decays::OfRows ? d.dk : 1);
+  const Act alpha = s.input("alpha", n_decays, 94, 2.0f), beta = s.input("beta", d.heads, 95, 2.0f);
+  std::vector<float> decays = random_values(d.heads, 96);
+  for (float& a : decays) a = -std::exp(a);
+  s.scene.weights.add("a", {DType::F32, {d.heads}}, decays);
+  const GraphBuilder::DeltaOperands operands{
+      .qkv = qkv,
+      .alpha = alpha,
+      .beta = beta,
+      .a = s.builder.weight("a", {DType::F32, {d.heads}}),
+      .bias = s.weight("bias", DType::F32, {n_decays}, 97),
+      .state = s.builder.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}})};
+  const Act heads =
+      s.builder.gated_delta(operands, {.key_heads = d.key_heads, .sharing = d.sharing, .eps = 1e-3f}, "heads");
+  // Roundings of one token's state are there in all that follow.
+  OpScene scene =
+      std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"), steps, 8 * d.dk);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+}  // namespace
+
+void add_recurrent(std::vector<OpCase>& cases) {
+  for (const std::int64_t channels : {1, 16, 45, 300}) {
+    for (const std::int64_t width : {2, 4, 7})
+      cases.push_back({label("short conv", {{"channels", channels}, {"width", width}}),
+                       [=] { return conv_scene(channels, width, recurrent_steps()); }});
+  }
+  cases.push_back({"short conv of prompts", [] { return conv_scene(300, 4, recurrent_prompts()); }});
+  for (const Activation a : {Activation::Silu, Activation::Identity}) {
+    cases.push_back({"short conv with a bias, " + std::string(name(a)),
+                     [=] { return conv_scene(45, 4, recurrent_steps(), {.activation = a}, ConvBias::Present); }});
+    cases.push_back({"short conv of prompts with a bias, " + std::string(name(a)),
+                     [=] { return conv_scene(45, 3, recurrent_prompts(), {.activation = a}, ConvBias::Present); }});
+  }
+  cases.push_back(
+      {"short conv alone", [] { return conv_scene(45, 3, recurrent_steps(), {.activation = Activation::Identity}); }});
+  for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
+    const ShortConv apart{.dilation = 3};
+    cases.push_back({"short conv of tokens 3 apart " + std::string(name(type)),
+                     [=] { return conv_scene(300, 4, recurrent_steps(), apart, ConvBias::Absent, type); }});
+  }
+  cases.push_back({"short conv of tokens 2 apart, biased",
+                   [] { return conv_scene(45, 3, recurrent_prompts(), {.dilation = 2}, ConvBias::Present); }});
+  for (const int width : {2, 4, 16})
+    cases.push_back(
+        {label("window_mean", {{"width", width}}), [=] { return mean_scene(37, width, recurrent_steps()); }});
+  cases.push_back({"window_mean of prompts", [] { return mean_scene(130, 4, recurrent_prompts()); }});
+  const HashIds pairs{{31415926535897, 27182818284591}, {40, 60}, {0, 40}, 5};
+  const HashIds many{
+      {31415926535897, 27182818284591, 16180339887499, 3}, {17, 9, 1, 31, 30, 5}, {0, 17, 26, 27, 58, 94}, 3};
+  cases.push_back({"hash_ids of pairs", [=] { return hash_scene(pairs, recurrent_steps()); }});
+  cases.push_back({"hash_ids of up to four", [=] { return hash_scene(many, recurrent_steps()); }});
+  cases.push_back({"hash_ids of prompts", [=] { return hash_scene(many, recurrent_prompts()); }});
+  constexpr ScanShape kScans[] = {{1, 1, 1, 1},
+                                  {2, 2, 5, 7},
+                                  {6, 2, 16, 16},
+                                  {6, 3, 18, 40},
+                                  {4, 1, 128, 64},
+                                  {2, 1, 256, 80},
+                                  {4, 2, 67, 33},
+                                  {3, 1, 67, 192},
+                                  {1, 1, 16, 77, Steps::OfElements},
+                                  {2, 1, 18, 40, Steps::OfElements}};
+  for (const ScanShape& d : kScans) {
+    const char* const kind = d.steps == Steps::OfElements ? "selective scan of elements" : "selective scan";
+    cases.push_back({label(kind, {{"heads", d.heads}, {"groups", d.groups}, {"n", d.n}, {"p", d.p}}),
+                     [=] { return scan_scene(d, recurrent_steps()); }});
+  }
+  for (const int n : {67, 128, 200}) {
+    cases.push_back({label("selective scan of prompts", {{"n", n}}), [=] {
+                       return scan_scene({4, 2, n, 40}, recurrent_prompts());
+                     }});
+    cases.push_back({label("selective scan of prompts, of elements", {{"n", n}}), [=] {
+                       return scan_scene({1, 1, n, 40, Steps::OfElements}, recurrent_prompts());
+                     }});
+  }
+  constexpr DeltaShape kShapes[] = {{1, 1, 1, 1},
+                                    {2, 2, 5, 7},
+                                    {6, 2, 16, 16},
+                                    {6, 2, 18, 40, HeadSharing::Tiled},
+                                    {4, 2, 128, 128, HeadSharing::Tiled},
+                                    {4, 1, 67, 33},
+                                    {3, 3, 18, 40, HeadSharing::Grouped, Decays::OfRows},
+                                    {6, 2, 67, 33, HeadSharing::Grouped, Decays::OfRows},
+                                    {4, 2, 67, 160},
+                                    {2, 2, 70, 64, HeadSharing::Grouped, Decays::OfRows}};
+  for (const DeltaShape& d : kShapes) {
+    const char* const kind = d.decays == Decays::OfRows        ? "gated delta, decays of rows"
+                             : d.sharing == HeadSharing::Tiled ? "gated delta tiled"
+                                                               : "gated delta";
+    cases.push_back({label(kind, {{"heads", d.heads}, {"key heads", d.key_heads}, {"k", d.dk}, {"v", d.dv}}),
+                     [=] { return delta_scene(d, recurrent_steps()); }});
+  }
+  for (const int dk : {67, 128}) {
+    cases.push_back({label("gated delta of prompts", {{"k", dk}}), [=] {
+                       return delta_scene({4, 2, dk, 40}, recurrent_prompts());
+                     }});
+    cases.push_back({label("gated delta of prompts, decays of rows", {{"k", dk}}), [=] {
+                       return delta_scene({2, 2, dk, 40, HeadSharing::Grouped, Decays::OfRows}, recurrent_prompts());
+                     }});
+  }
+  cases.push_back({"slice", [] {
+                     Stage s(5);
+                     const Act heads = s.builder.split_heads(s.input("x", 3 * 20, 98), 3, "heads");
+                     const Act part = s.builder.slice(heads, {.begin = 7, .n = 11}, "part");
+                     return std::move(s).finish(s.builder.scale(part, 1.0f, "y"), full_and_partial(5), 0);
+                   }});
+}
+
+}  // namespace llm::test
