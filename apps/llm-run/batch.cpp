@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -62,7 +63,7 @@ class BatchRun {
     std::int64_t prompt_tokens = 0;
   };
 
-  void choose_seed();
+  void take_seed_and_time();
   void read_rows();
   void skip_known();
   void require_same_rows() const;
@@ -95,8 +96,9 @@ class BatchRun {
   SamplingChoices choices_;
   AnswerOptions common_;  ///< of rows that ask for nothing else
   std::optional<BatchState> before_;
-  std::vector<BatchRequest> requests_;  ///< all rows of the input
-  std::vector<bool> known_;             ///< by index: the output has them already
+  std::int64_t time_ = std::time(nullptr);  ///< that templates read: one for all rows, also of a run that goes on
+  std::vector<BatchRequest> requests_;      ///< all rows of the input
+  std::vector<bool> known_;                 ///< by index: the output has them already
   std::optional<BatchOutput> output_;
   std::unique_ptr<Model> model_;
   std::optional<PromptMaker> prompts_;
@@ -114,10 +116,11 @@ class BatchRun {
   bool draining_ = false;
 };
 
-void BatchRun::choose_seed() {
+void BatchRun::take_seed_and_time() {
   const std::string path = state_path(options_.batch.output);
   if (goes_on(start_)) before_ = read_state(path);
   if (!before_) return;
+  if (before_->time > 0) time_ = before_->time;
   if (choices_.seed_drawn) choices_.seed = before_->seed;
   if (*choices_.seed == before_->seed) return;
   throw Error(ErrorKind::Usage,
@@ -181,6 +184,7 @@ void BatchRun::require_same_rows() const {
 void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights) {
   model_ = load_model(options_.model, weights);
   prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
+  prompts_->hold_time(std::chrono::system_clock::from_time_t(static_cast<std::time_t>(time_)));
   const auto reads_template = [&](const RowPrompt& prompt) {
     return std::holds_alternative<PlainPrompt>(prompt) ||
            (std::holds_alternative<ChatPrompt>(prompt) && prompts_->has_template());
@@ -208,6 +212,7 @@ BatchState BatchRun::new_state() const {
   if (before_) digests.insert(before_->digests.begin(), before_->digests.end());  // of results without a row
   return {.options = shaping_options(options_, common_.sampling, *prompts_, model_->backend()),
           .seed = common_.sampling.seed,
+          .time = time_,
           .model = describe_model(*model_),
           .rows = requests_.size(),
           .digests = std::move(digests),
@@ -400,7 +405,7 @@ void BatchRun::fail_what_is_too_long(const SessionOptions& session) {
 
 /// What run() would do, without touching the output.
 int BatchRun::plan() {
-  choose_seed();
+  take_seed_and_time();
   read_rows();
   known_.assign(requests_.size(), false);
   load(compile_constraint(options_.constraint), LoadOptions::Weights::Leave);
@@ -460,7 +465,7 @@ int BatchRun::run() {
   read_rows();
   std::optional<Grammar> grammar = compile_constraint(options_.constraint);
   output_.emplace(options_.batch.output, start_);
-  choose_seed();  // by a state that nobody else writes now
+  take_seed_and_time();  // by a state that nobody else writes now
   skip_known();
   install_signal_handlers();
   load(std::move(grammar), LoadOptions::Weights::Load);

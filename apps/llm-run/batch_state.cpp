@@ -59,6 +59,7 @@ std::optional<BatchState> read_state(const std::string& path) {
     }
     return BatchState{.options = json.at("options"),
                       .seed = json.at("seed").get<std::uint64_t>(),
+                      .time = json.value("time", std::int64_t{0}),
                       .model = json.at("model"),
                       .rows = json.at("rows").get<std::size_t>(),
                       .answered = json.at("answered").get<std::size_t>(),
@@ -85,9 +86,9 @@ std::optional<int> writer_of(const std::string& path) try {
 }
 
 void write_state(const std::string& path, const BatchState& state) {
-  Json json{{"format", kFormat},          {"status", state.status},   {"rows", state.rows},
-            {"answered", state.answered}, {"failed", state.failed},   {"seed", state.seed},
-            {"model", state.model},       {"options", state.options}, {"pid", ::getpid()}};
+  Json json{{"format", kFormat},        {"status", state.status}, {"rows", state.rows}, {"answered", state.answered},
+            {"failed", state.failed},   {"seed", state.seed},     {"time", state.time}, {"model", state.model},
+            {"options", state.options}, {"pid", ::getpid()}};
   Json& digests = json["digests"] = Json::array();
   for (const auto& [id, digest] : state.digests) digests.push_back(digest + " " + id);
   replace_file(path, text_of(json) + "\n");

@@ -15,6 +15,7 @@ namespace llm::app {
 struct BatchState {
   Json options;            ///< everything that shapes an answer, by the options' names
   std::uint64_t seed = 0;  ///< of rows without their own
+  std::int64_t time = 0;   ///< that templates read, in seconds since 1970; 0: nobody kept it
   Json model;              ///< which file
   std::size_t rows = 0, answered = 0, failed = 0;
   std::map<std::string, std::string> digests;  ///< of the rows, by id

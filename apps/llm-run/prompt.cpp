@@ -265,7 +265,7 @@ Prompt PromptMaker::from_chat(ChatInput input) const {
   }
   input.bos = special_text(tokenizer_, tokenizer_.special().bos);
   input.eos = special_text(tokenizer_, tokenizer_.special().eos);
-  input.now = local_now();
+  input.now = now_ ? *now_ : local_now();
   input.variables.insert(variables_.begin(), variables_.end());
   Prompt prompt{.text = choice.chosen->render(input), .tokens = {}, .made_by = choice.name};
   prompt.reasoning = reasoning_of(*choice.chosen, prompt.text.text);

@@ -1,6 +1,7 @@
 // From the command line's text to the model's tokens: by a chat template, or as it is.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,8 @@ class PromptMaker {
   const std::string& given_template() const { return given_template_; }
   const std::string& system() const { return system_; }
   void set_system(std::string text) { system_ = std::move(text); }
+  /// What templates read as the time from now on, in place of when they are asked.
+  void hold_time(std::chrono::system_clock::time_point t) { now_ = local_time(t); }
   /// How much the model is to think from now on. Throws ErrorKind::Usage for On where the template has no variable for
   /// it.
   void set_thinking(ThinkingWish, std::int64_t budget);
@@ -68,6 +71,7 @@ class PromptMaker {
   const ChatOptions& options_;
   const Metadata& metadata_;
   const Tokenizer& tokenizer_;
+  std::optional<jinja::Now> now_;  ///< that is held
   std::string given_template_, system_;
   jinja::Context given_;  ///< variables of the options
   ThinkingWish wish_;

@@ -355,8 +355,9 @@ ChatInput read_chat_input(std::string_view json, const std::string& name) {
   return input;
 }
 
-jinja::Now local_now() {
-  const auto now = std::chrono::system_clock::now();
+jinja::Now local_now() { return local_time(std::chrono::system_clock::now()); }
+
+jinja::Now local_time(std::chrono::system_clock::time_point now) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   const auto rest = now - std::chrono::system_clock::from_time_t(seconds);
   jinja::Now out;

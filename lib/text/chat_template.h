@@ -2,6 +2,7 @@
 // messages' own, so that these never become control tokens.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ ChatInput read_chat_input(std::string_view json, const std::string& name);
 void read_chat_variables(std::string_view json, const std::string& name, jinja::Context& into);
 /// This moment in local time.
 jinja::Now local_now();
+jinja::Now local_time(std::chrono::system_clock::time_point);
 /// "2025-07-10", "2025-07-10T12:00" or "2025-07-10T12:00:30", with a "Z" or not. Throws ErrorKind::Usage.
 jinja::Now parse_now(std::string_view iso);
 
@@ -55,8 +57,8 @@ class ChatTemplate {
   /// Text with a tag in it is a template, not the name of one.
   static bool is_source(std::string_view name_or_source);
 
-  /// Content in parts goes to a template that writes the parts of these messages, and to any other as one text; content that is null goes to
-  /// one that has a use for it, and to any other as an empty text. Throws ErrorKind::Notation.
+  /// Content in parts goes to a template that writes the parts of these messages, and to any other as one text; content
+  /// that is null goes to one that has a use for it, and to any other as an empty text. Throws ErrorKind::Notation.
   PromptText render(const ChatInput&) const;
   /// How answers set their thinking apart, as far as the template says.
   const std::optional<ReasoningMarkers>& reasoning() const { return reasoning_; }

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "batch_bench.h"
 
@@ -393,6 +395,28 @@ TEST_CASE("log probabilities are told with their alternatives") {
     CHECK(token["logprob"] < 0);
     CHECK(token["top_logprobs"][0]["logprob"] >= token["top_logprobs"][1]["logprob"]);
   }
+}
+
+TEST_CASE("templates read the time at which a batch began, also when it goes on") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","messages":[{"role":"user","content":"abc"}]})"
+                                            "\n"
+                                            R"({"id":"b","messages":[{"role":"user","content":"abc"}]})"
+                                            "\n");
+  const std::string out = bench.file("out.jsonl", "").string();
+  const std::string clock = "{% for i in range(strftime_now('%S')|int) %}x {% endfor %}{{ messages[0]['content'] }}";
+  const std::vector<std::string> words{"--batch", input.string(), "-o", out, "--chat-template", clock, "-n", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return bench(more).code;
+  };
+  REQUIRE(with({"--limit", "1", "--force"}) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  REQUIRE(with({"--resume"}) == 0);
+  const auto lines = parse_lines(read_file(out));
+  REQUIRE(lines.size() == 2);
+  const auto tokens = [&](std::size_t i) { return lines[i]["response"]["body"]["usage"]["prompt_tokens"].get<int>(); };
+  CHECK(tokens(0) == tokens(1));
 }
 
 TEST_CASE("a row says that it wants no log probabilities") {
