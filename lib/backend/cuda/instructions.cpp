@@ -629,6 +629,10 @@ std::string refusal(const Graph& graph, const Node& node) {
     return "the GPU has no kernels for embeddings of several tokens, whose rows are found by hashes";
   if (std::holds_alternative<WindowMean>(node.op))
     return "the GPU has no kernels for means of several tokens, by which keys are selected in blocks";
+  const bool strided = std::ranges::any_of(node.in, [&](std::uint32_t id) { return graph.info(id).cache.stride != 1; });
+  if (strided) return "the GPU has no kernels for indexes with a key for several positions";
+  if (std::holds_alternative<SelectKeys>(node.op) && node.in.size() < 3)
+    return "the GPU selects keys by scores that are weighed by head";
   if (const auto* conv = std::get_if<ShortConv>(&node.op); conv != nullptr && conv->dilation != 1)
     return "the GPU's convolutions are of neighbouring tokens, not of those " + std::to_string(conv->dilation) +
            " apart";
