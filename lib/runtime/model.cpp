@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <variant>
@@ -426,19 +425,16 @@ void Model::check_support() const {
 }
 
 void Model::measure(const Graph& graph) {
-  std::unordered_map<std::uint32_t, std::uint64_t>
-      read;  // per weight: a tied matrix is read as a table and as a matrix
+  std::unordered_set<std::uint32_t> counted;  // layers that are gone through again read their weights again
   for (const Node& node : graph.nodes()) {
     for (const std::uint32_t id : node.in) {
       if (graph.info(id).kind != ValueKind::Weight) continue;
-      const std::uint64_t bytes = bytes_per_token(node, graph.info(id), dims());
-      read[id] = std::max(read[id], bytes);
+      const TensorType& type = graph.info(id).type;
+      weight_bytes_per_token_ += bytes_per_token(node, graph.info(id), dims());
+      if (!counted.insert(id).second) continue;
+      weight_bytes_ += type.bytes();
+      parameter_count_ += static_cast<std::uint64_t>(type.shape.elements());
     }
-  }
-  for (const auto& [id, bytes] : read) {
-    weight_bytes_ += graph.info(id).type.bytes();
-    weight_bytes_per_token_ += bytes;
-    parameter_count_ += static_cast<std::uint64_t>(graph.info(id).type.shape.elements());
   }
 }
 

@@ -287,7 +287,8 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
 TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the reference", "[placement]") {
   constexpr std::size_t kLongPrompt = 400;
   for (const auto& [arch, type] : {std::pair{"llama", DType::F32}, std::pair{"llama", DType::Q4_K},
-                                   std::pair{"qwen3", DType::Q8_0}, std::pair{"qwen3moe", DType::Q4_K}}) {
+                                   std::pair{"qwen3", DType::Q8_0}, std::pair{"qwen3moe", DType::Q4_K},
+                                   std::pair{"nanbeige", DType::Q8_0}}) {  // whose weights several nodes read
     INFO(arch << " " << name(type));
     TinyOptions options = wide(arch, type, kLayers);
     options.context = 512;

@@ -202,6 +202,21 @@ TEST_CASE("sizes of a model are those of the weights it reads") {
   CHECK(model->weight_bytes_per_token() == 4 * (32 + embedding + norms + attention + router + experts / 2));
 }
 
+TEST_CASE("a token reads the weights of layers as often as it goes through them") {
+  const TempDir folder;
+  TinyFile file = tiny_model({.arch = "nanbeige", .layers = 2});
+  file.set("nanbeige.skip_loop_final_norm", true);
+  file.set("nanbeige.num_loops", std::uint32_t{1});
+  const auto once = load_tiny(folder, file);
+  file.set("nanbeige.num_loops", std::uint32_t{3});
+  const auto thrice = load_tiny(folder, file);
+  CHECK(thrice->parameter_count() == once->parameter_count());
+  CHECK(thrice->weight_bytes() == once->weight_bytes());
+  // vocabulary 267, width 32: all but the table, the head and the last norm is in layers
+  const std::uint64_t layers = once->weight_bytes() - 4 * (2 * 267 * 32 + 32);
+  CHECK(thrice->weight_bytes_per_token() == once->weight_bytes_per_token() + 2 * layers);
+}
+
 TEST_CASE("generation is the loop of sampling and evaluating, in any chunks of the prompt") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 1024}));

@@ -151,10 +151,9 @@ void NodeSite::convert(std::uint32_t value) {
 std::vector<Target> NodeSite::make_targets(const Node& node) const {
   std::vector<Target> targets;
   const auto operands = product_operands(node.op);
-  const auto value = [&](std::size_t i) -> const ValueInfo& { return graph_.info(node.in[i]); };
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const ProductOperands& p = operands[i];
-    const CudaWeights::Matrix& m = matrix_of(value(p.weight));
+    const CudaWeights::Matrix& m = matrix_of(node, p.weight);
     targets.push_back({.type = m.type,
                        .matrix = m.data,
                        .bias = p.bias == 0 ? nullptr : vector_of(node.in[p.bias]),

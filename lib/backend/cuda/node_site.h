@@ -33,9 +33,12 @@ class NodeSite {
   const ValueInfo& in(std::size_t i) const { return graph_.info(node_.in[i]); }
   const ValueInfo& out(std::size_t i) const { return graph_.info(node_.out[i]); }
   int width(std::uint32_t value) const { return static_cast<int>(graph_.info(value).type.shape[0]); }
-  const CudaWeights::Matrix& matrix(std::size_t i) const { return matrix_of(in(i)); }
-  const CudaWeights::Matrix& matrix_of(const ValueInfo& weight) const {
-    return weight.streamed ? site_.streamed.matrices.at(weight.name) : site_.weights.matrix(weight.name);
+  const CudaWeights::Matrix& matrix(std::size_t i) const { return matrix_of(node_, i); }
+  const CudaWeights::Matrix& matrix_of(const Node& node, std::size_t i) const {
+    const ValueInfo& weight = graph_.info(node.in[i]);
+    if (!weight.streamed) return site_.weights.matrix(weight.name);
+    const auto index = static_cast<std::size_t>(&node - graph_.nodes().data());
+    return site_.streamed.matrices.at({index, weight.name});
   }
   const float* vector(std::size_t i) const { return vector_of(node_.in[i]); }
   /// Null where the node has not so many operands.

@@ -159,7 +159,7 @@ StreamedWeights::StreamedWeights(const StreamPlan& plan, const CudaWeights& weig
       const auto& [stored, rows] = weights.streamed(w.name);
       std::byte* const to = stream->slot(u) + w.offset;
       const CudaWeights::Matrix matrix{stored.type, to, matrix_bytes(stored.type)};
-      check(matrices.emplace(w.name, matrix).second, "one node reads a weight that is brought");
+      check(matrices.emplace(std::pair(plan.uses[u].node, w.name), matrix).second, "a node reads a weight once");
       for (const WeightPiece& p : pieces_of(stored, to, kPieceBytes)) {
         check(p.copied_bytes() <= stream->size().piece, "a reader's memory holds every piece");
         use.push_back({rows + p.offset, p});

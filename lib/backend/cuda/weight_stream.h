@@ -6,10 +6,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/step_threads.h"
@@ -109,7 +110,8 @@ class WeightStream {
 /// The matrices of a plan's weights in their slots, and how they get there.
 struct StreamedWeights {
   StreamedWeights(const StreamPlan&, const CudaWeights&, const WeightStream*);
-  std::unordered_map<std::string, CudaWeights::Matrix> matrices;
+  /// By the node that reads them: layers that are gone through again find theirs in another slot.
+  std::map<std::pair<std::size_t, std::string>, CudaWeights::Matrix> matrices;
   std::vector<StreamedUse> uses;
 };
 
