@@ -1,5 +1,6 @@
-// Selecting keys and attending to them, of DeepSeek V3.2's shape: us a layer for one token, for 32 of as many sequences
-// and for a part of a prompt, behind contexts of several lengths.
+// Selecting keys and attending to them, of DeepSeek V3.2's shape and of one whose keys are selected by fours and whose
+// heads are 256 wide: us a layer for one token, for 32 of as many sequences and for a part of a prompt, behind contexts
+// of several lengths.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -15,7 +16,15 @@ namespace {
 using namespace llm;
 using namespace llm::cuda;
 
-constexpr int kTopK = 2048, kHeads = 128, kIndexHeads = 64;
+struct Layer {
+  const char* name;
+  int index_heads, top_k, stride;  ///< stride: keys that are selected together
+  int heads, kv_heads, dim_k, dim_v;
+  bool latents() const { return dim_k == 576; }
+};
+constexpr Layer kLatents{"latents", 64, 2048, 1, 128, 1, 576, 512}, kFours{"by fours", 32, 2051, 4, 16, 2, 256, 256};
+
+std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
 template <class T>
 DeviceBuffer filled(const std::vector<T>& values) {
@@ -65,7 +74,7 @@ double microseconds(cudaStream_t stream, const F& f) {
   return clock.microseconds() / kRuns;
 }
 
-void run(DType type, int tokens, int sequences, int context) {
+void run(const Layer& l, DType type, int tokens, int sequences, int context) {
   const int last = context + tokens / sequences, stride = (last + 63) / 64;
   std::vector<std::int32_t> positions, sequence, table;
   for (int t = 0; t < tokens; ++t) {
@@ -78,7 +87,7 @@ void run(DType type, int tokens, int sequences, int context) {
     return static_cast<std::size_t>(stride) * static_cast<std::size_t>(sequences) * 64 *
            TensorType{type, {dim}}.bytes();
   };
-  DeviceBuffer k(bytes(576)), v(bytes(512)), index_keys(bytes(128));
+  DeviceBuffer k(bytes(l.kv_heads * l.dim_k)), v(bytes(l.kv_heads * l.dim_v)), index_keys(bytes(128));
   fill_device(k.data(), 0x11, k.bytes(), "filling");
   std::vector<std::uint32_t> noise(index_keys.bytes() / 4);
   unsigned state = 5;
@@ -86,27 +95,27 @@ void run(DType type, int tokens, int sequences, int context) {
   copy_to_device(index_keys.data(), noise.data(), index_keys.bytes(), "copying");
   const auto n = static_cast<std::size_t>(tokens);
   const DeviceBuffer p = filled(positions), s = filled(sequence), b = filled(table),
-                     iq = filled(floats(n * kIndexHeads * 128)), iw = filled(floats(n * kIndexHeads)),
-                     q = filled(floats(n * kHeads * 576));
-  DeviceBuffer y(n * kHeads * 512 * 4), chosen(n * kTopK * 4);
+                     iq = filled(floats(n * size(l.index_heads * 128))), iw = filled(floats(n * size(l.index_heads))),
+                     q = filled(floats(n * size(l.heads * l.dim_k)));
+  DeviceBuffer y(n * size(l.heads * l.dim_v) * 4), chosen(n * size(l.top_k) * 4);
   const CacheView cache{.k = k.data(),
                         .v = v.data(),
                         .k_type = type,
                         .v_type = type,
-                        .kv_heads = 1,
-                        .head_dim_k = 576,
-                        .head_dim_v = 512,
-                        .values_in_keys = true};
+                        .kv_heads = l.kv_heads,
+                        .head_dim_k = l.dim_k,
+                        .head_dim_v = l.dim_v,
+                        .values_in_keys = l.latents()};
   const CacheView index{.k = index_keys.data(), .k_type = type, .v_type = type, .kv_heads = 1, .head_dim_k = 128};
   StepView step;
   step.positions = reinterpret_cast<const std::int32_t*>(p.data());
   step.sequence = reinterpret_cast<const std::int32_t*>(s.data());
   step.block_table = reinterpret_cast<const std::int32_t*>(b.data());
   step.table_stride = stride;
-  const SelectionShape selection{kIndexHeads, kTopK, ActFormat::Q8x32};
-  const AttentionShape attention{.heads = kHeads, .scale = 0.04f, .query = ActFormat::Q8x32};
+  const SelectionShape selection{l.index_heads, l.top_k, ActFormat::Q8x32, l.stride};
+  const AttentionShape attention{.heads = l.heads, .scale = 0.04f, .query = ActFormat::Q8x32};
   const std::int64_t most = std::int64_t{stride} * 64;
-  const AttentionMemory of_selected = selected_attention_memory(cache, attention, kTopK, tokens),
+  const AttentionMemory of_selected = selected_attention_memory(cache, attention, l.top_k, tokens),
                         of_all = attention_memory(cache, attention, tokens, most);
   DeviceBuffer scratch(std::max(
       {selection_scratch(index, selection, tokens, most), of_selected.scratch, of_all.scratch, std::size_t{16}})),
@@ -117,13 +126,14 @@ void run(DType type, int tokens, int sequences, int context) {
   const auto f = [](const DeviceBuffer& x) { return reinterpret_cast<float*>(x.data()); };
   auto* const ids = reinterpret_cast<std::int32_t*>(chosen.data());
   const bool prompt = tokens / sequences > 16;
-  const Selected keys{ids, kTopK};
+  const Selected keys{ids, l.top_k};
+  const float* const weights = l.stride == 1 ? f(iw) : nullptr;
   const double select = microseconds(stream.get(), [&] {
-    select_keys(f(iq), f(iw), index, selection, step, tokens, most, prompt ? Scores::Rounded : Scores::Exact, ids,
+    select_keys(f(iq), weights, index, selection, step, tokens, most, prompt ? Scores::Rounded : Scores::Exact, ids,
                 scratch.data(), at);
   });
   const double exact = microseconds(stream.get(), [&] {
-    select_keys(f(iq), f(iw), index, selection, step, tokens, most, Scores::Exact, ids, scratch.data(), at);
+    select_keys(f(iq), weights, index, selection, step, tokens, most, Scores::Exact, ids, scratch.data(), at);
   });
   const double attend_us = microseconds(stream.get(), [&] {
     if (prompt && attends_prompt_selected(cache))
@@ -138,19 +148,21 @@ void run(DType type, int tokens, int sequences, int context) {
     else
       attend(f(q), f(y), cache, attention, step, tokens, most, scratch.data(), arrivals.data(), at);
   });
-  std::printf("%s tokens %d sequences %d context %d: select %.1f (exact %.1f), attend %.1f; to all %.1f us\n",
-              std::string(name(type)).c_str(), tokens, sequences, context, select, exact, attend_us, all);
+  std::printf("%s, %s, tokens %d sequences %d context %d: select %.1f (exact %.1f), attend %.1f; to all %.1f us\n",
+              l.name, std::string(name(type)).c_str(), tokens, sequences, context, select, exact, attend_us, all);
 }
 
 }  // namespace
 
 int main() {
-  for (const int context : {512, 8192, 32768, 131072}) run(DType::F16, 1, 1, context);
-  for (const int context : {8192, 32768}) run(DType::F16, 32, 32, context);
-  for (const int context : {0, 8192, 32768}) run(DType::F16, 2048, 1, context);
-  for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
-    run(type, 1, 1, 8192);
-    run(type, 2048, 1, 8192);
+  for (const Layer& l : {kLatents, kFours}) {
+    for (const int context : {512, 8192, 32768, 131072}) run(l, DType::F16, 1, 1, context);
+    for (const int context : {8192, 32768}) run(l, DType::F16, 32, 32, context);
+    for (const int context : {0, 8192, 32768}) run(l, DType::F16, 2048, 1, context);
+    for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
+      run(l, type, 1, 1, 8192);
+      run(l, type, 2048, 1, 8192);
+    }
   }
   return 0;
 }

@@ -85,6 +85,25 @@ void delta_by_tokens(const DeltaShape& s, const SequenceRun& run, const std::vec
   }
 }
 
+/// The same of a convolution or, without weights, a mean.
+void convolve_by_channels(const ConvShape& s, const SequenceRun& run, const std::vector<float>& x,
+                          const std::vector<float>& w, const std::vector<float>& bias, std::vector<float>& states,
+                          std::vector<float>& y) {
+  host::ConvRun c{.activation = s.activation,
+                  .w = w.empty() ? nullptr : w.data(),
+                  .bias = bias.empty() ? nullptr : bias.data(),
+                  .channels = s.channels,
+                  .width = s.width,
+                  .dilation = s.dilation,
+                  .tokens = run.n_tokens};
+  c.x = x.data() + run.first_token * s.channels;
+  c.y = y.data() + run.first_token * s.channels;
+  c.from = run.from < 0 ? nullptr : states.data() + run.from * c.kept() * s.channels;
+  c.to = states.data() + run.to * c.kept() * s.channels;
+  std::vector<float> line(static_cast<std::size_t>(c.kept() + run.n_tokens));
+  for (int channel = 0; channel < s.channels; ++channel) host::convolve_channel<double>(c, channel, line.data());
+}
+
 double largest_error(const std::vector<float>& expected, const std::vector<float>& actual) {
   double largest = 0, worst = 0;
   for (const float e : expected) largest = std::max(largest, std::abs(double{e}));
@@ -94,6 +113,57 @@ double largest_error(const std::vector<float>& expected, const std::vector<float
 }
 
 }  // namespace
+
+TEST_CASE("convolutions of tokens that are apart, wide ones and means go on from their states") {
+  if (no_device()) return;
+  Random random(33);
+  struct Case {
+    int width, dilation;
+    Activation activation;
+    enum class Taps { None, Some } taps;
+  };
+  using enum Case::Taps;
+  for (const Case& k : {Case{4, 1, Activation::Silu, Some},
+                        {4, 3, Activation::Silu, Some},
+                        {3, 16, Activation::Identity, Some},
+                        {8, 1, Activation::Silu, Some},
+                        {9, 1, Activation::Identity, Some},
+                        {40, 2, Activation::Identity, Some},
+                        {2, 1, Activation::Identity, None},
+                        {4, 1, Activation::Identity, None},
+                        {64, 1, Activation::Identity, None}}) {
+    for (const int longest : {2, 17, 150}) {  // whose state has its own rows, some of them, none
+      // In the slot that the state is in, in another one, and from no state.
+      const std::vector<SequenceRun> runs = {{0, longest, 1, 1}, {longest, 5, 3, 0}, {longest + 5, 1, -1, 2}};
+      const auto tokens = static_cast<std::size_t>(longest + 6);
+      const ConvShape s{
+          .channels = 141, .width = k.width, .sequences = 4, .activation = k.activation, .dilation = k.dilation};
+      const auto channels = static_cast<std::size_t>(s.channels), width = static_cast<std::size_t>(s.width);
+      const std::vector<float> x = random.floats(tokens * channels);
+      const std::vector<float> w = k.taps == Some ? random.floats(width * channels) : std::vector<float>();
+      const std::vector<float> bias = k.taps == Some ? random.floats(channels) : std::vector<float>();
+      std::vector<float> states = random.floats(4 * (width - 1) * static_cast<std::size_t>(k.dilation) * channels);
+      std::vector<float> expected(tokens * channels);
+      const OnDevice<float> device_x(x), device_w(w.empty() ? x : w), device_bias(bias.empty() ? x : bias),
+          device_states(states), y(expected.size());
+      std::vector<SequenceRun> all = runs;
+      all.push_back({});
+      const OnDevice<SequenceRun> device_runs(all);
+      StepView step;
+      step.runs = device_runs.data();
+      const ConvOperands operands{.x = device_x.data(),
+                                  .w = w.empty() ? nullptr : reinterpret_cast<const std::byte*>(device_w.data()),
+                                  .w_type = DType::F32,
+                                  .bias = bias.empty() ? nullptr : device_bias.data(),
+                                  .states = device_states.data()};
+      short_conv(s, operands, step, static_cast<int>(tokens), y.data(), kLaunch);
+      for (const SequenceRun& run : runs) convolve_by_channels(s, run, x, w, bias, states, expected);
+      INFO("width " << k.width << ", " << k.dilation << " apart, " << longest << " tokens");
+      CHECK(largest_error(expected, y.read()) < 1e-5);
+      CHECK(states == device_states.read());
+    }
+  }
+}
 
 TEST_CASE("a selective state space goes on from its state, beside other sequences") {
   if (no_device()) return;

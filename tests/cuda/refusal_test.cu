@@ -25,7 +25,36 @@ std::string refused_router(std::int64_t experts) {
   return refusal(g, *node);
 }
 
+/// Of attention to keys that an index of the stride selects.
+std::string refused_selection(int stride, int dim_k, int dim_v) {
+  GraphBuilder b({4, 1, 4});
+  const auto heads = [&](const char* name, int dim) {
+    const Weight table = b.weight(name, {DType::F32, {dim, 32}});
+    const Act x = b.embed(table, b.step_input(StepInput::Tokens), std::string(name) + "_in");
+    return b.split_heads(x, 1, std::string(name) + "_heads");
+  };
+  const Act iq = heads("iq", 32), ik = heads("ik", 32), q = heads("q", dim_k), k = heads("k", dim_k),
+            v = heads("v", dim_v);
+  const CacheType kept{.kv_heads = 1, .head_dim_k = 32, .part = CacheType::Part::Index, .stride = stride};
+  const Cache index = b.index_append(ik, b.cache(kept), "index");
+  const Index selected = b.select_keys(iq, index, 2 * stride - 1, "selected");
+  const CacheType of_keys{
+      .kv_heads = 1, .head_dim_k = dim_k, .head_dim_v = dim_v, .access = CacheType::Access::Selected};
+  const Cache cache = b.kv_append(k, v, b.cache(of_keys), "kv");
+  const Act seen = b.selected_attention(q, cache, selected, {.scale = 1}, "seen");
+  const Graph g = std::move(b).finish(b.flatten_heads(seen, "flat"));
+  std::string reasons;
+  for (const Node& n : g.nodes()) reasons += refusal(g, n);
+  return reasons;
+}
+
 }  // namespace
+
+TEST_CASE("latents by keys of several positions are refused") {
+  CHECK(refused_selection(4, 128, 128).empty());
+  CHECK(refused_selection(1, 576, 512).empty());
+  CHECK(refused_selection(4, 576, 512).find("one by one") != std::string::npos);
+}
 
 TEST_CASE("routers of more experts than the kernels know are refused") {
   CHECK(refused_router(8).empty());

@@ -20,6 +20,8 @@ struct IndexScene {
   int heads, top_k;
   std::vector<Token> tokens;
   std::vector<float> q, w;
+  int stride = 1;
+  enum class Weights { None, Some } weights = Weights::Some;
 
   IndexScene(int heads, int dim, DType type, int top_k, const std::vector<int>& lengths, std::vector<Token> of,
              std::uint32_t seed)
@@ -45,13 +47,16 @@ struct IndexScene {
   std::vector<double> scores(std::size_t token) const {
     const int dim = keys.shape.dim_k;
     std::vector<double> all;
-    for (int p = 0; p <= tokens[token].position; ++p) {
+    for (int i = 0; i < (tokens[token].position + 1) / stride; ++i) {
+      // The keys of a block lie side by side, where without a stride those of its first positions do.
+      const int p = i * stride / 64 * 64 + i * stride % 64 / stride;
       const float* const key = keys.k_rows.data() + keys.row(tokens[token].sequence, p, 0) * at(dim);
       double sum = 0;
       for (int h = 0; h < heads; ++h) {
         const float* const query = q.data() + (token * at(heads) + at(h)) * at(dim);
         const double dot = std::inner_product(query, query + dim, key, 0.0);
-        sum += double{w[token * at(heads) + at(h)]} * (dot > 0 ? dot : 0.0);
+        const double weight = weights == Weights::Some ? double{w[token * at(heads) + at(h)]} : 1.0;
+        sum += weight * (dot > 0 ? dot : 0.0);
       }
       all.push_back(std::isnan(sum) ? -std::numeric_limits<double>::infinity() : sum);
     }
@@ -62,10 +67,14 @@ struct IndexScene {
     std::vector<std::int32_t> order(all.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return all[at(a)] > all[at(b)]; });
-    order.resize(std::min(order.size(), at(top_k)));
+    order.resize(std::min(order.size(), at((top_k + 1) / stride - 1)));
     std::sort(order.begin(), order.end());
-    order.resize(at(top_k), -1);
-    return order;
+    std::vector<std::int32_t> positions;
+    for (const std::int32_t key : order)
+      for (int i = 0; i < stride; ++i) positions.push_back(key * stride + i);
+    for (int p = static_cast<int>(std::ssize(all)) * stride; p <= tokens[token].position; ++p) positions.push_back(p);
+    positions.resize(at(top_k), -1);
+    return positions;
   }
 
   std::vector<std::int32_t> run(cuda::Scores kind, std::size_t first, std::size_t n,
@@ -78,13 +87,14 @@ struct IndexScene {
     const DeviceStep step(keys, some);
     const std::size_t q_row = at(heads * keys.shape.dim_k);
     const Device<float> queries(std::vector<float>(q.begin() + std::ptrdiff_t(first * q_row), q.end())),
-        weights(std::vector<float>(w.begin() + std::ptrdiff_t(first * at(heads)), w.end()));
+        head_weights(std::vector<float>(w.begin() + std::ptrdiff_t(first * at(heads)), w.end()));
     const Device<std::int32_t> positions(std::vector<std::int32_t>(n * at(top_k), -7));
-    const cuda::SelectionShape shape{heads, top_k, format};
+    const cuda::SelectionShape shape{heads, top_k, format, stride};
     const std::int64_t most = std::int64_t{keys.stride} * 64;
     const Device<std::byte> scratch(
         std::vector<std::byte>(cuda::selection_scratch(index, shape, static_cast<int>(n), most), std::byte{0xff}));
-    cuda::select_keys(queries.data(), weights.data(), index, shape, step.view(), static_cast<int>(n), most, kind,
+    const float* const of_heads = weights == Weights::Some ? head_weights.data() : nullptr;
+    cuda::select_keys(queries.data(), of_heads, index, shape, step.view(), static_cast<int>(n), most, kind,
                       positions.data(), scratch.data(), {});
     return positions.read();
   }
@@ -104,7 +114,7 @@ void check_choice(const IndexScene& s, cuda::Scores kind) {
     const std::vector<std::int32_t> own(chosen.begin() + std::ptrdiff_t(t * at(s.top_k)),
                                         chosen.begin() + std::ptrdiff_t((t + 1) * at(s.top_k)));
     INFO(s.heads << " heads of " << s.keys.shape.dim_k << " " << name(s.keys.k_type) << ", " << s.top_k
-                 << " keys, token " << t << " at " << s.tokens[t].position);
+                 << " keys, stride " << s.stride << ", token " << t << " at " << s.tokens[t].position);
     if (s.tokens[t].sequence < 0)
       CHECK(std::ranges::count(own, -7) == s.top_k);
     else
@@ -291,6 +301,41 @@ TEST_CASE("the keys of the greatest scores are selected, of equal ones the first
   }
 }
 
+TEST_CASE("keys of several positions each are selected together, and those behind the last of them always") {
+  if (no_device()) return;
+  struct Shape {
+    int heads, dim, top_k, stride;
+    IndexScene::Weights weights;
+  };
+  using enum IndexScene::Weights;
+  for (const Shape& x : {Shape{64, 128, 99, 4, None},
+                         {8, 128, 3, 2, Some},
+                         {32, 128, 259, 4, None},
+                         {16, 128, 95, 16, Some},
+                         {8, 128, 255, 64, None},
+                         {5, 128, 127, 32, None},
+                         {3, 40, 23, 8, Some},
+                         {2, 300, 127, 64, None},
+                         {64, 128, 100, 1, None},
+                         {3, 40, 20, 1, None}}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::F32}) {
+      for (const int run : {5, 150}) {
+        IndexScene s(x.heads, x.dim, type, x.top_k, kLengths, index_tokens(kLengths, run), 7);
+        s.stride = x.stride;
+        s.weights = x.weights;
+        check_choice(s, cuda::Scores::Exact);
+        check_choice(s, cuda::Scores::Rounded);
+      }
+    }
+  }
+  const std::vector<int> lengths = {40000, 2059};
+  IndexScene of_long(16, 128, DType::F16, 2051, lengths, {{0, 39999}, {0, 39998}, {1, 2051}, {1, 2050}, {1, 2058}}, 3);
+  of_long.stride = 4;
+  check_choice(of_long, cuda::Scores::Exact);
+  of_long.weights = None;
+  check_choice(of_long, cuda::Scores::Exact);
+}
+
 TEST_CASE("long contexts, all keys equal, weights that are not numbers") {
   if (no_device()) return;
   const std::vector<int> lengths = {40000, 2049};
@@ -364,6 +409,21 @@ TEST_CASE("attention to selected keys equals its definition: heads and types") {
     }
   }
   check_exact({Scene({4, 1, 64, 64}, DType::Q8_0, DType::F16, kLengths, 42), tokens, 100, 3});
+}
+
+TEST_CASE("attention to selected keys of which the last are missing equals its definition") {
+  if (no_device()) return;
+  for (const int missing : {1, 3, 31, 63}) {
+    for (const int top_k : {64, 100, 260}) {
+      AttendScene a(Scene({6, 2, 64, 64}, DType::F16, DType::F16, kLengths, 43), index_tokens(kLengths, 20), top_k, 3);
+      for (std::size_t t = 0; t < a.tokens.size(); ++t) {
+        if (a.tokens[t].position < top_k) continue;
+        const auto end = a.selected.begin() + std::ptrdiff_t((t + 1) * at(top_k));
+        std::fill(end - missing, end, -1);
+      }
+      check_exact(a);
+    }
+  }
 }
 
 TEST_CASE("attention of latents to selected keys equals its definition, and that of all where these are no more") {

@@ -284,6 +284,33 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
   }
 }
 
+TEST_CASE("on a GPU and the CPU, parts of a model with recurrent layers agree with the reference", "[placement]") {
+  for (const char* arch : {"qwen35moe", "qwen4exp"}) {
+    INFO(arch);
+    Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
+    const auto tokens = random_tokens(kShortPrompt, 259, 3);
+    const auto logits = [&](Model& model, std::size_t first_chunk) {
+      Session session(model, {.context = 256, .cache = {DType::F32, DType::F32}});
+      return logits_in_chunks(session, session.create(), tokens, first_chunk);
+    };
+    const auto expected = logits(*load({}, "reference"), kShortPrompt);
+    for (const PlacementOptions& p : all_placements(true)) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts << ", overrides "
+                     << (p.overrides.empty() ? "none" : p.overrides.front().given));
+      const auto model = if_built([&] { return load(p, "cuda"); });
+      if (!model) return;
+      for (const std::size_t chunk : {std::size_t{37}, std::size_t{1}, kShortPrompt}) {
+        INFO("chunks of " << chunk);
+        const auto got = logits(*model, chunk);
+        REQUIRE(got.size() == expected.size());
+        CHECK(same_bits(logits(*model, chunk), got));
+        if (chunk == kShortPrompt) continue;  // as above
+        CHECK(worst_difference(got, expected) <= 2e-5F * largest_of(expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the reference", "[placement]") {
   constexpr std::size_t kLongPrompt = 400;
   for (const auto& [arch, type] : {std::pair{"llama", DType::F32}, std::pair{"llama", DType::Q4_K},
@@ -319,6 +346,36 @@ TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the
         // As above.
         if (contains(arch, "moe")) continue;
         CHECK(worst_difference(got, expected) <= 5e-3F * largest);
+      }
+    }
+  }
+}
+
+TEST_CASE("long prompts on a GPU bring indexes, and have the bits of the whole model there", "[placement]") {
+  constexpr std::size_t kBringing = 1100;  // both halves are long enough for experts to be brought
+  for (const char* arch : {"deepseek32", "glm-dsa"}) {
+    INFO(arch);
+    TinyOptions options = wide(arch, DType::Q8_0, kLayers);
+    options.context = 2048;
+    Loader load(tiny_model(options));
+    const auto tokens = random_tokens(kBringing, 259, 3);
+    const auto logits = [&](Model& model, std::size_t chunk) {
+      Session session(model, {.context = 2048});
+      return logits_in_chunks(session, session.create(), tokens, chunk);
+    };
+    const auto whole = if_built([&] { return load({}, "cuda"); });
+    if (!whole) return;
+    if (whole->backend().most_step_tokens() < 512) {
+      std::printf("skipped: cuBLASLt is not here, without which no weights are brought\n");
+      return;
+    }
+    for (int layers = 1; layers <= kLayers; ++layers) {
+      INFO("layers " << layers);
+      const auto parts = load({.layers = layers}, "cuda");
+      CHECK(contains(parts->placement(), "whose weights long prompts bring to"));
+      for (const std::size_t chunk : {kBringing, kBringing / 2}) {
+        INFO("chunks of " << chunk);
+        CHECK(same_bits(logits(*parts, chunk), logits(*whole, chunk)));
       }
     }
   }

@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/finish.h"
 #include "backend/cuda/kernels/grouped_products.h"
+#include "backend/cuda/kernels/hash_ids.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/recurrent.h"
@@ -45,6 +46,13 @@ bool is_prompt(const StepLaunch& s) {
   return s.spans != nullptr && s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
 }
 
+/// Behind the last position of a step's tokens.
+int end_of(const StepLaunch& s) {
+  int end = 0;
+  for (const PromptSpan& span : *s.spans) end = std::max(end, span.first_position + span.n_tokens);
+  return end;
+}
+
 Streams streams_of(const ValueInfo& x) {
   return {.n = static_cast<int>(x.type.shape[0]), .m = static_cast<int>(x.type.shape[1])};
 }
@@ -56,12 +64,31 @@ class NodeCompiler : NodeSite {
 
   void operator()(const Embed&) {
     const CudaWeights::Matrix& table = matrix(0);
-    const StepView& step = site_.step;
-    const bool places = in(1).input == StepInput::Positions;  // which no draw gives
-    add("gather " + type_text(table),
-        [table, y = f32(out(0)), ids = places ? step.positions : step.tokens, drawn = places ? nullptr : step.drawn](
-            const StepLaunch& s) { gather_rows(table.type, table.data, ids, drawn, s.tokens, y, s.at); });
+    const std::int32_t* const ids = ids_of(node_.in[1]);
+    const std::int32_t* const drawn = in(1).input == StepInput::Tokens ? site_.step.drawn : nullptr;
+    add("gather " + type_text(table), [=, y = f32(out(0)), count = counter(node_.out[0])](const StepLaunch& s) {
+      gather_rows(table.type, table.data, ids, drawn, count(s), y, s.at);
+    });
     convert(node_.out[0]);
+  }
+
+  void operator()(const HashIds& op) {
+    const auto bytes_of = [](const auto& list) { return list.size() * sizeof(list[0]); };
+    const std::size_t multipliers = bytes_of(op.multipliers), sizes = bytes_of(op.sizes);
+    DeviceBuffer& constant = into_.constants.emplace_back(multipliers + sizes + bytes_of(op.offsets));
+    std::byte* const at = constant.data();
+    copy_to_device(at, op.multipliers.data(), multipliers, "copying what tokens are hashed with");
+    copy_to_device(at + multipliers, op.sizes.data(), sizes, "copying what tokens are hashed with");
+    copy_to_device(at + multipliers + sizes, op.offsets.data(), sizes, "copying what tokens are hashed with");
+    const HashRule rule{.multipliers = reinterpret_cast<const std::uint64_t*>(at),
+                        .sizes = reinterpret_cast<const std::int32_t*>(at + multipliers),
+                        .offsets = reinterpret_cast<const std::int32_t*>(at + multipliers + sizes),
+                        .tokens = static_cast<int>(op.multipliers.size()),
+                        .heads = static_cast<int>(op.sizes.size()),
+                        .stop = op.stop};
+    add("hash_ids",
+        [=, states = site_.cache.recurrent(in(1).recurrent), step = site_.step, sequences = graph_.bucket().sequences,
+         ids = i32(node_.out[0])](const StepLaunch& s) { hash_ids(rule, step, sequences, states, ids, s.at); });
   }
 
   void operator()(const LayerNorm& op) {
@@ -141,31 +168,34 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const KvAppend&) {
-    const bool is_index = node_.in.size() == 2;
-    const CacheView cache = site_.cache.view(in(is_index ? 1 : 2).cache);
-    add(is_index ? "append to the index" : "append",
-        [=, k = f32(in(0)), v = is_index ? nullptr : f32(in(1)), step = site_.step](const StepLaunch& s) {
-          append_to_cache(k, v, cache, step, s.tokens, s.at);
-        });
+    const CacheType& type = graph_.info(node_.in.back()).cache;
+    const CacheView cache = site_.cache.view(type);
+    if (type.part == CacheType::Part::Index) {
+      add("append to the index", [=, k = f32(in(0)), stride = type.stride, step = site_.step](const StepLaunch& s) {
+        append_to_index(k, cache, stride, step, s.tokens, s.at);
+      });
+    } else {
+      add("append", [=, k = f32(in(0)), v = f32(in(1)), step = site_.step](const StepLaunch& s) {
+        append_to_cache(k, v, cache, step, s.tokens, s.at);
+      });
+    }
   }
 
   void operator()(const SelectKeys& op) {
-    const CacheView index = site_.cache.view(in(2).cache);
-    const SelectionShape shape{.heads = static_cast<int>(in(0).type.shape[1]), .top_k = op.top_k, .query = op.query};
+    const CacheType& type = graph_.info(node_.in.back()).cache;
+    const CacheView index = site_.cache.view(type);
+    const SelectionShape shape{
+        .heads = static_cast<int>(in(0).type.shape[1]), .top_k = op.top_k, .query = op.query, .stride = type.stride};
     const std::int64_t most = site_.cache.most_positions();
     std::byte* const scratch = site_.cache.scratch(selection_scratch(index, shape, graph_.bucket().tokens, most));
     const bool rounds = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns;
     add(rounds ? "select_keys: prompts by tensor cores, single tokens as in f32" : "select_keys as in f32",
-        [=, q = f32(in(0)), w = f32(in(1)), step = site_.step,
-         to = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]))](const StepLaunch& s) {
+        [=, q = f32(in(0)), w = node_.in.size() > 2 ? f32(in(1)) : nullptr, step = site_.step,
+         to = i32(node_.out[0])](const StepLaunch& s) {
           const Scores scores = rounds && is_prompt(s) ? Scores::Rounded : Scores::Exact;
           cuda::select_keys(q, w, index, shape, step, s.tokens, most, scores, to, scratch, s.at);
         });
   }
-
-  void operator()(const HashIds&) { check(false, "HashIds was refused when the model was loaded"); }
-  void operator()(const WindowMean&) { check(false, "WindowMean was refused when the model was loaded"); }
-  void operator()(const MatchGate&) { check(false, "MatchGate was refused when the model was loaded"); }
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
@@ -184,13 +214,18 @@ class NodeCompiler : NodeSite {
   }
 
   void attend_to_selected(const AttentionSite& at) {
-    const bool tensor_cores =
-        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && attends_prompt_selected(at.cache);
+    const bool rounds = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns;
+    const bool tensor_cores = rounds && attends_prompt_selected(at.cache);
+    const bool of_all = rounds && !tensor_cores && prompt_attention_refusal(at.cache) == nullptr;
     add("attention to " + std::to_string(at.keys.top_k) + " selected keys" +
-            (tensor_cores ? ": by tensor cores, single tokens as in f32" : " as in f32"),
+            (tensor_cores ? ": by tensor cores, single tokens as in f32"
+             : of_all     ? " as in f32, by tensor cores while these are all"
+                          : " as in f32"),
         [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
           if (tensor_cores && is_prompt(s)) {
             attend_prompt_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, s.at);
+          } else if (of_all && is_prompt(s) && end_of(s) <= at.keys.top_k) {
+            attend_prompt(q, y, at.cache, at.shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
           } else {
             attend_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, at.scratch, at.arrivals, s.at);
           }
@@ -250,6 +285,13 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
+  void operator()(const MatchGate&) {
+    const int n = width(node_.in[0]);
+    add("match_gate", [=, a = f32(in(0)), b = f32(in(1)), y = f32(out(0)),
+                       count = elements(out(0))](const StepLaunch& s) { match_gate(a, b, n, count(s), y, s.at); });
+    convert(node_.out[0]);
+  }
+
   void operator()(const GaussianTop& op) {
     const int n = width(node_.out[0]);
     add("gaussian_top", [=, x = f32(in(0)), y = f32(out(0)), count = counter(node_.out[0])](const StepLaunch& s) {
@@ -280,13 +322,35 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const ShortConv& op) {
-    const ConvShape shape{.channels = width(node_.in[0]),
-                          .width = static_cast<int>(in(1).type.shape[0]),
-                          .sequences = graph_.bucket().sequences,
-                          .activation = op.activation};
-    const ConvOperands operands{
-        .x = f32(in(0)), .w = vector(1), .bias = optional_vector(3), .states = site_.cache.recurrent(in(2).recurrent)};
-    add("short_conv", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+    const CudaWeights::Matrix& w = matrix(1);
+    convolve("short_conv",
+             {.channels = width(node_.in[0]),
+              .width = static_cast<int>(in(1).type.shape[0]),
+              .sequences = graph_.bucket().sequences,
+              .activation = op.activation,
+              .dilation = op.dilation},
+             {.x = f32(in(0)),
+              .w = w.data,
+              .w_type = w.type.type,
+              .bias = optional_vector(3),
+              .states = site_.cache.recurrent(in(2).recurrent)});
+  }
+
+  void operator()(const WindowMean& op) {
+    convolve("window_mean",
+             {.channels = width(node_.in[0]),
+              .width = op.width,
+              .sequences = graph_.bucket().sequences,
+              .activation = Activation::Identity},
+             {.x = f32(in(0)),
+              .w = nullptr,
+              .w_type = DType::F32,
+              .bias = nullptr,
+              .states = site_.cache.recurrent(in(1).recurrent)});
+  }
+
+  void convolve(const char* how, const ConvShape& shape, const ConvOperands& operands) {
+    add(how, [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
       short_conv(shape, operands, step, s.tokens, y, s.at);
     });
     convert(node_.out[0]);
@@ -361,10 +425,8 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const HeadIds&) {
-    auto* const ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]));
-    add("head_ids", [=, heads = width(node_.out[0]), count = elements(out(0))](const StepLaunch& s) {
-      head_ids(heads, count(s), ids, s.at);
-    });
+    add("head_ids", [=, ids = i32(node_.out[0]), heads = width(node_.out[0]),
+                     count = elements(out(0))](const StepLaunch& s) { head_ids(heads, count(s), ids, s.at); });
     if (form(node_.out[0], Form::RouteGroups) != nullptr) group(experts_of(node_.out[0]));
   }
 
@@ -437,6 +499,19 @@ class NodeCompiler : NodeSite {
   }
 
  private:
+  std::int32_t* i32(std::uint32_t value) const { return reinterpret_cast<std::int32_t*>(value_data(site_, value)); }
+  /// Of the step, or what a node has made.
+  const std::int32_t* ids_of(std::uint32_t value) const {
+    switch (graph_.info(value).input) {
+      case StepInput::Tokens:
+        return site_.step.tokens;
+      case StepInput::Positions:
+        return site_.step.positions;
+      default:
+        return i32(value);
+    }
+  }
+
   /// The targets of a node by the form of x that they take.
   struct Split {
     Split(const NodeCompiler& c, const std::vector<Target>& targets) {
@@ -467,7 +542,7 @@ class NodeCompiler : NodeSite {
   // Of a node that gives expert ids [top_k, tokens].
 
   void group(int experts) {
-    const auto* const ids = reinterpret_cast<const std::int32_t*>(value_data(site_, node_.out[0]));
+    const std::int32_t* const ids = i32(node_.out[0]);
     const int top_k = static_cast<int>(out(0).type.shape[0]);
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
     add("group routes by expert", [=, count = tokens(out(0)), columns = group_columns(), step = counted_step(),
@@ -622,24 +697,31 @@ Compiled compile_nodes(const Site& site) {
   return compiled;
 }
 
+namespace {
+
+/// Whether the node attends to latents, which kernels read where they lie, by keys of several positions each.
+bool reads_latents_of_blocks(const Graph& graph, const Node& node) {
+  if (!std::holds_alternative<Attention>(node.op)) return false;
+  const CacheType& cache = graph.info(node.in[1]).cache;
+  if (cache.access != CacheType::Access::Selected || cache.head_dim_k != 576 || cache.head_dim_v != 512) return false;
+  const auto nodes = graph.nodes();
+  const auto selects =
+      std::ranges::find_if(nodes, [&](const Node& n) { return std::ranges::find(n.out, node.in[2]) != n.out.end(); });
+  return selects != nodes.end() && graph.info(selects->in.back()).cache.stride != 1;
+}
+
+}  // namespace
+
 std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
-  if (std::holds_alternative<HashIds>(node.op) || std::holds_alternative<MatchGate>(node.op) ||
-      (std::holds_alternative<Embed>(node.op) && graph.info(node.in[1]).type.shape.n_dims() > 1))
-    return "the GPU has no kernels for embeddings of several tokens, whose rows are found by hashes";
-  if (std::holds_alternative<WindowMean>(node.op))
-    return "the GPU has no kernels for means of several tokens, by which keys are selected in blocks";
-  const bool strided = std::ranges::any_of(node.in, [&](std::uint32_t id) { return graph.info(id).cache.stride != 1; });
-  if (strided) return "the GPU has no kernels for indexes with a key for several positions";
-  if (std::holds_alternative<SelectKeys>(node.op) && node.in.size() < 3)
-    return "the GPU selects keys by scores that are weighed by head";
-  if (const auto* conv = std::get_if<ShortConv>(&node.op); conv != nullptr && conv->dilation != 1)
-    return "the GPU's convolutions are of neighbouring tokens, not of those " + std::to_string(conv->dilation) +
-           " apart";
-  if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.dtype != DType::F32)
-    return "the GPU's convolutions have weights of type F32";
-  if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)
-    return "the GPU's convolutions are up to " + std::to_string(kMaxConvWidth) + " wide";
+  if (reads_latents_of_blocks(graph, node))
+    return "the GPU attends to latents by keys that are selected one by one, not by blocks of them";
+  const auto is_brought = [&](std::uint32_t id) {
+    const CacheType& cache = graph.info(id).cache;
+    return cache.stride != 1 && cache.fleeting;
+  };
+  if (std::ranges::any_of(node.in, is_brought))
+    return "indexes with a key for several positions are not brought to the GPU";
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";

@@ -40,6 +40,13 @@ __device__ void copy_row(const PackedSide& s, std::size_t from_row, std::size_t 
   }
 }
 
+/// How many of `most` positions there are: what is missing, less than a block, is -1 behind them.
+__device__ int count_selected(const std::int32_t* selected, int most, int lane) {
+  int missing = 0;
+  for (int back = lane; back < min(most, kCacheBlock); back += 32) missing += __ldcg(selected + most - 1 - back) < 0;
+  return most - __reduce_add_sync(0xffffffffu, missing);
+}
+
 /// A warp has a row of one KV head. Rows that a token does not select are zeros: they are multiplied by weights of 0.
 __global__ void __launch_bounds__(kPackThreads) pack_keys_kernel(const __grid_constant__ PackArgs a) {
   let_next_start();
@@ -47,11 +54,15 @@ __global__ void __launch_bounds__(kPackThreads) pack_keys_kernel(const __grid_co
   const int item = static_cast<int>(blockIdx.x) * (kPackThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   const int row = item / a.kv_heads, kv_head = item % a.kv_heads;
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
-  const int n = min(position + 1, a.top_k);
+  const int most = min(position + 1, a.top_k);
+  const std::int32_t* const selected = a.selected + static_cast<std::int64_t>(token) * a.top_k;
   wait_for_previous();
-  if (item == 0 && lane == 0) {
-    a.packed_positions[token] = n - 1;
-    a.packed_sequence[token] = sequence < 0 ? -1 : token;
+  if (item == 0) {
+    const int n = sequence < 0 ? 1 : count_selected(selected, most, lane);
+    if (lane == 0) {
+      a.packed_positions[token] = n - 1;
+      a.packed_sequence[token] = sequence < 0 ? -1 : token;
+    }
   }
   if (row >= a.blocks * kCacheBlock || sequence < 0) return;
   const int block = token * a.blocks + row / kCacheBlock;
@@ -60,13 +71,13 @@ __global__ void __launch_bounds__(kPackThreads) pack_keys_kernel(const __grid_co
     return static_cast<std::size_t>((of_block * a.kv_heads + kv_head) * kCacheBlock + in_block);
   };
   const std::size_t to = row_of(block, row % kCacheBlock);
-  if (row >= n) {
+  const int key = row < most ? __ldcg(selected + row) : -1;
+  if (key < 0) {
     for (const PackedSide& s : {a.k, a.v}) {
       for (int i = lane; i < s.row_bytes; i += 32) s.to[to * static_cast<std::size_t>(s.row_bytes) + i] = 0;
     }
     return;
   }
-  const int key = __ldcg(a.selected + static_cast<std::int64_t>(token) * a.top_k + row);
   const std::size_t from =
       row_of(__ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + key / kCacheBlock),
              key % kCacheBlock);

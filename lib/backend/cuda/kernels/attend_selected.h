@@ -9,8 +9,9 @@
 namespace llm::cuda {
 
 struct Selected {
-  const std::int32_t* positions =
-      nullptr;  ///< [tokens][top_k]: ascending, all up to the token's own if these are fewer
+  /// [tokens][top_k]: ascending, all up to the token's own if these are fewer, behind them -1. Fewer than 64 of those
+  /// that a token sees may be missing besides, but of latents, which are read where they lie.
+  const std::int32_t* positions = nullptr;
   int top_k = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/cache.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/select_keys.h"
 
 namespace llm::cuda {
 namespace {
@@ -125,7 +126,7 @@ struct Side {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    append_kernel(const __grid_constant__ Side k, const __grid_constant__ Side v, int kv_heads,
+    append_kernel(const __grid_constant__ Side k, const __grid_constant__ Side v, int kv_heads, int stride,
                   const std::int32_t* slots, int tokens) {
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
     const int piece = static_cast<int>(i % pieces);
     const std::int64_t row = i / pieces;  // token * kv_heads + head
     const int slot = __ldcg(slots + row / kv_heads);
-    if (slot < 0) continue;
+    if (slot < 0 || (slot + 1) % stride != 0) continue;  // blocks begin at multiples of their length
     const bool values = piece >= k_pieces;
     const Side& side = values ? v : k;
     const int element = (values ? piece - k_pieces : piece) * 32 + lane;
@@ -147,13 +148,29 @@ __global__ void __launch_bounds__(kThreads)
     const float x = mine ? __ldcg(side.x + row * side.head_dim + element) : 0.0f;
     unsigned char* const to =
         side.rows + cache_rows_offset(slot / kCacheBlock, kv_heads, static_cast<int>(row % kv_heads), side.row_bytes) +
-        static_cast<std::size_t>(slot % kCacheBlock) * static_cast<std::size_t>(side.row_bytes);
+        static_cast<std::size_t>(slot % kCacheBlock / stride) * static_cast<std::size_t>(side.row_bytes);
     if (const int block = cache_block_bytes(side.type); block != 0) {
       store_block(side.type, x, to + element / 32 * block, lane);
     } else if (mine) {
       store_element(side.type, x, to, element);
     }
   }
+}
+
+void append(const float* k, const float* v, const CacheView& cache, int stride, const StepView& step, int tokens,
+            const Launch& at) {
+  if (tokens <= 0) return;
+  const auto side = [](const float* x, std::byte* rows, DType type, int head_dim) {
+    return Side{x, reinterpret_cast<unsigned char*>(rows), type, head_dim, cache_row_bytes(type, head_dim)};
+  };
+  const Side keys = side(k, cache.k, cache.k_type, cache.head_dim_k);
+  const Side values = side(v, cache.v, cache.v_type, cache.head_dim_v);
+  const int pieces = (cache.head_dim_k + 31) / 32 + (cache.head_dim_v + 31) / 32;
+  constexpr int kWarps = kThreads / 32;
+  const std::int64_t blocks = (std::int64_t{tokens} * cache.kv_heads * pieces + kWarps - 1) / kWarps;
+  constexpr std::int64_t kMostBlocks = 4096;  // more than run at a time anywhere; the loop takes the rest
+  launch(append_kernel, dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)), dim3(kThreads), 0, at,
+         keys, values, cache.kv_heads, stride, step.slots, tokens);
 }
 
 bool known(DType t) { return cache_block_bytes(t) != 0 || cache_element_bytes(t) != 0; }
@@ -178,18 +195,12 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v) {
 
 void append_to_cache(const float* k, const float* v, const CacheView& cache, const StepView& step, int tokens,
                      const Launch& at) {
-  if (tokens <= 0) return;
-  const auto side = [](const float* x, std::byte* rows, DType type, int head_dim) {
-    return Side{x, reinterpret_cast<unsigned char*>(rows), type, head_dim, cache_row_bytes(type, head_dim)};
-  };
-  const Side keys = side(k, cache.k, cache.k_type, cache.head_dim_k);
-  const Side values = side(v, cache.v, cache.v_type, cache.head_dim_v);
-  const int pieces = (cache.head_dim_k + 31) / 32 + (cache.head_dim_v + 31) / 32;
-  constexpr int kWarps = kThreads / 32;
-  const std::int64_t blocks = (std::int64_t{tokens} * cache.kv_heads * pieces + kWarps - 1) / kWarps;
-  constexpr std::int64_t kMostBlocks = 4096;  // more than run at a time anywhere; the loop takes the rest
-  launch(append_kernel, dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)), dim3(kThreads), 0, at,
-         keys, values, cache.kv_heads, step.slots, tokens);
+  append(k, v, cache, 1, step, tokens, at);
+}
+
+void append_to_index(const float* k, const CacheView& index, int stride, const StepView& step, int tokens,
+                     const Launch& at) {
+  append(k, nullptr, index, stride, step, tokens, at);
 }
 
 }  // namespace llm::cuda

@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include "backend/cuda/kernels/async_copy.cuh"
+#include "backend/cuda/kernels/bits.cuh"
 #include "backend/cuda/kernels/gate.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/products.h"
@@ -31,7 +32,8 @@ namespace {
 // --- the convolution ---
 
 constexpr int kConvThreads = 128;
-constexpr int kConvTokens = 32;  ///< of a CTA
+constexpr int kConvTokens = 32;   ///< of a CTA
+constexpr int kMostConvTaps = 8;  ///< of the kernel that has them in registers
 
 __device__ __forceinline__ SequenceRun run_of(const StepView& step, unsigned sequence) {
   const int4 r = __ldcg(reinterpret_cast<const int4*>(step.runs) + sequence);
@@ -50,27 +52,41 @@ struct ConvLine {
 
 __device__ __forceinline__ ConvLine line_of(const ConvShape& s, const SequenceRun& run, const float* x,
                                             const float* states, int channel) {
-  const std::int64_t slot = std::int64_t{s.width - 1} * s.channels;
+  const int kept = (s.width - 1) * s.dilation;
+  const std::int64_t slot = std::int64_t{kept} * s.channels;
   return {x + static_cast<std::int64_t>(run.first_token) * s.channels + channel,
-          run.from < 0 ? nullptr : states + run.from * slot + channel, s.channels, s.width - 1};
+          run.from < 0 ? nullptr : states + run.from * slot + channel, s.channels, kept};
 }
 
-/// The last inputs become the state. A channel's are read before any is written: the slot may be the same.
+/// The last inputs become the state, some at a time. The slot may be the same: what moves down in it is read before
+/// anything is written from there on.
 __device__ __forceinline__ void keep_last(const ConvShape& s, const SequenceRun& run, const ConvLine& line,
                                           float* states, int channel) {
-  float kept[kMaxConvWidth - 1];
-#pragma unroll
-  for (int i = 0; i < kMaxConvWidth - 1; ++i) {
-    if (i < line.kept) kept[i] = line.at(run.n_tokens - line.kept + i);
-  }
+  constexpr int kAtOnce = 8;
   float* const to = states + run.to * (std::int64_t{line.kept} * s.channels) + channel;
+#pragma unroll 1
+  for (int first = 0; first < line.kept; first += kAtOnce) {
+    float some[kAtOnce];
 #pragma unroll
-  for (int i = 0; i < kMaxConvWidth - 1; ++i) {
-    if (i < line.kept) __stcg(to + static_cast<std::int64_t>(i) * s.channels, kept[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < line.kept) some[i] = line.at(run.n_tokens - line.kept + first + i);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < line.kept) __stcg(to + static_cast<std::int64_t>(first + i) * s.channels, some[i]);
+    }
   }
 }
 
-/// Grid: channels, sequences, pieces of kConvTokens tokens. With one piece, the state is kept here as well.
+/// The i-th weight.
+__device__ __forceinline__ float weight_of(const ConvOperands& o, std::int64_t i) {
+  if (o.w_type == DType::F32) return reinterpret_cast<const float*>(o.w)[i];
+  const std::uint32_t bits = reinterpret_cast<const std::uint16_t*>(o.w)[i];
+  return o.w_type == DType::F16 ? half_to_float(bits) : __uint_as_float(bits << 16);
+}
+
+/// Grid: channels, sequences, pieces of kConvTokens tokens. With one piece, the state is kept here as well. Of
+/// neighbouring tokens, whose rows stay in registers.
 __global__ void __launch_bounds__(kConvThreads)
     conv_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ ConvOperands o,
                 const __grid_constant__ StepView step, float* y) {
@@ -82,30 +98,59 @@ __global__ void __launch_bounds__(kConvThreads)
   if (channel >= s.channels || begin >= end) return;
   const ConvLine line = line_of(s, run, o.x, o.states, channel);
   const float bias = o.bias == nullptr ? 0.0f : o.bias[channel];
-  float taps[kMaxConvWidth], rows[kMaxConvWidth];  // the newest row at the end
+  float taps[kMostConvTaps], rows[kMostConvTaps];  // the newest row at the end
 #pragma unroll
-  for (int i = 0; i < kMaxConvWidth; ++i) {
-    const int tap = i - (kMaxConvWidth - s.width);
-    taps[i] = tap < 0 ? 0.0f : o.w[static_cast<std::int64_t>(channel) * s.width + tap];
-    rows[i] = i + 1 < kMaxConvWidth && tap >= 0 ? line.at(begin + tap - line.kept) : 0.0f;
+  for (int i = 0; i < kMostConvTaps; ++i) {
+    const int tap = i - (kMostConvTaps - s.width);
+    taps[i] = tap < 0 ? 0.0f : weight_of(o, static_cast<std::int64_t>(channel) * s.width + tap);
+    rows[i] = i + 1 < kMostConvTaps && tap >= 0 ? line.at(begin + tap - line.kept) : 0.0f;
   }
   float* const to = y + static_cast<std::int64_t>(run.first_token) * s.channels + channel;
   for (int t = begin; t < end; ++t) {
-    rows[kMaxConvWidth - 1] = line.at(t);
+    rows[kMostConvTaps - 1] = line.at(t);
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kMaxConvWidth; ++i) {
-      if (i >= kMaxConvWidth - s.width) sum = fmaf(rows[i], taps[i], sum);
+    for (int i = 0; i < kMostConvTaps; ++i) {
+      if (i >= kMostConvTaps - s.width) sum = fmaf(rows[i], taps[i], sum);
     }
     sum += bias;
     to[static_cast<std::int64_t>(t) * s.channels] = s.activation == Activation::Silu ? silu(sum) : sum;
 #pragma unroll
-    for (int i = 0; i + 1 < kMaxConvWidth; ++i) rows[i] = rows[i + 1];
+    for (int i = 0; i + 1 < kMostConvTaps; ++i) rows[i] = rows[i + 1];
   }
   if (gridDim.z == 1) keep_last(s, run, line, o.states, channel);
 }
 
-/// Behind conv_kernel(), whose pieces all may read the slot that is written.
+/// The same of all other convolutions, and means: a token's rows are read for it.
+__global__ void __launch_bounds__(kConvThreads)
+    conv_apart_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ ConvOperands o,
+                      const __grid_constant__ StepView step, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const SequenceRun run = run_of(step, blockIdx.y);
+  const int channel = static_cast<int>(blockIdx.x) * kConvThreads + static_cast<int>(threadIdx.x);
+  const int begin = static_cast<int>(blockIdx.z) * kConvTokens, end = min(begin + kConvTokens, run.n_tokens);
+  if (channel >= s.channels || begin >= end) return;
+  const ConvLine line = line_of(s, run, o.x, o.states, channel);
+  const float bias = o.bias == nullptr ? 0.0f : o.bias[channel];
+  float* const to = y + static_cast<std::int64_t>(run.first_token) * s.channels + channel;
+#pragma unroll 1
+  for (int t = begin; t < end; ++t) {
+    float sum = 0;
+#pragma unroll 4
+    for (int i = 0; i < s.width; ++i) {
+      const float row = line.at(t - line.kept + i * s.dilation);
+      const float tap = o.w == nullptr ? 1.0f : weight_of(o, static_cast<std::int64_t>(channel) * s.width + i);
+      sum = fmaf(row, tap, sum);
+    }
+    if (o.w == nullptr) sum /= static_cast<float>(s.width);
+    sum += bias;
+    to[static_cast<std::int64_t>(t) * s.channels] = s.activation == Activation::Silu ? silu(sum) : sum;
+  }
+  if (gridDim.z == 1) keep_last(s, run, line, o.states, channel);
+}
+
+/// Behind a kernel whose pieces all may read the slot that is written.
 __global__ void __launch_bounds__(kConvThreads)
     conv_state_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ StepView step, const float* x,
                       float* states) {
@@ -588,11 +633,11 @@ Launch spread_launch(const Launch& at, int tokens) {
 
 void short_conv(const ConvShape& s, const ConvOperands& o, const StepView& step, int tokens, float* y,
                 const Launch& at) {
-  check(s.width <= kMaxConvWidth, "a convolution of a width that was not refused");
   if (tokens == 0) return;
   const auto over = [](int n, int of) { return static_cast<unsigned>((n + of - 1) / of); };
   const dim3 grid(over(s.channels, kConvThreads), static_cast<unsigned>(s.sequences), over(tokens, kConvTokens));
-  launch(conv_kernel, grid, dim3(kConvThreads), 0, at, s, o, step, y);
+  const bool in_registers = s.dilation == 1 && s.width <= kMostConvTaps && o.w != nullptr;
+  launch(in_registers ? conv_kernel : conv_apart_kernel, grid, dim3(kConvThreads), 0, at, s, o, step, y);
   if (grid.z > 1) launch(conv_state_kernel, dim3(grid.x, grid.y), dim3(kConvThreads), 0, at, s, step, o.x, o.states);
 }
 

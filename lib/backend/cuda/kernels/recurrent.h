@@ -2,23 +2,29 @@
 // spaces of Mamba-2 and of Mamba (graph/op.h).
 #pragma once
 
+#include <cstddef>
+
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/step_view.h"
 #include "graph/op.h"
+#include "tensor/dtype.h"
 
 namespace llm::cuda {
 
-inline constexpr int kMaxConvWidth = 8;
 inline constexpr int kMaxStateRows = 256;  ///< elements of a key, or of B and C
 
-/// x, y [tokens][channels], w [channels][width], bias [channels] or null; a slot of `states` has [width - 1][channels].
-/// `sequences`: most of a step.
+/// x, y [tokens][channels], w [channels][width] or null, where all weights are 1 / width, bias [channels] or null; a
+/// slot of `states` has [(width - 1) * dilation][channels]. `sequences`: most of a step.
 struct ConvShape {
   int channels = 0, width = 0, sequences = 1;
   Activation activation = Activation::Silu;
+  int dilation = 1;
 };
 struct ConvOperands {
-  const float *x, *w, *bias;
+  const float* x;
+  const std::byte* w;
+  DType w_type;  ///< F32, F16 or BF16
+  const float* bias;
   float* states;
 };
 void short_conv(const ConvShape&, const ConvOperands&, const StepView&, int tokens, float* y, const Launch&);

@@ -9,11 +9,15 @@
 // 4,096 tokens of a prompt behind 32,768 others 2.3 TFLOP, 4.3 ms at 540 TFLOP/s, and keys read once for four tokens,
 // 8.9 GB from the second cache, 1.6 ms. Other indexes: a warp has four keys in registers, products are f32.
 //
+// An index of a stride s has a key for each s positions, in a block of the cache 64 / s of them side by side. What is
+// scored and chosen are these keys, by their number; only what is written are positions.
+//
 // The choice: a CTA has a token. Its k-th greatest score is found by digits of 8 bits, counts of which each lane has
 // for itself, then the positions are written in their order, a warp having a stretch of them. Scores are read six times
 // at most: a token at 8,192 positions 197 KB, at 131,072 3.1 MB, which one multiprocessor gets from the second cache in
 // 2 us and 30 us.
 #include <algorithm>
+#include <bit>
 
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_tiles.cuh"
@@ -40,17 +44,21 @@ constexpr int kChoiceThreads = 1024, kDigits = 256;
 enum class IndexRows { Plain, Float8, Decoded };
 
 struct ScoreArgs {
-  const float *q, *w;
+  const float *q, *w;  ///< w may be null
   const unsigned char* keys;
   unsigned char* queries;  ///< [tokens][parts][heads / 8][kGroupBytes] operands, or [tokens][heads][dim] f32
   float* weights;          ///< [tokens][heads], of operands
-  std::uint32_t* ranks;    ///< [tokens][stride]
+  std::uint32_t* ranks;    ///< [tokens][most_keys]
   const std::int32_t *positions, *sequence, *block_table;
   DType type;
   int table_stride, heads, dim, row_bytes, top_k, tokens, tokens_of_cta;
-  std::int64_t stride;
+  int shift;  ///< the index has a key for each 2^shift positions
+  std::int64_t most_keys;
   bool round_query;
 };
+
+/// The number of the last key of an index that a token at a position sees; -1: it sees none.
+__device__ __forceinline__ int last_key(int position, int shift) { return ((position + 1) >> shift) - 1; }
 
 /// A score as a number in the order of scores, never 0.
 __device__ __forceinline__ std::uint32_t rank_of(float score) {
@@ -60,12 +68,15 @@ __device__ __forceinline__ std::uint32_t rank_of(float score) {
 }
 __device__ __forceinline__ float positive(float x) { return x > 0 ? x : 0.0f; }  // NaN becomes 0
 
-/// Where a warp's keys begin: those of one block.
-__device__ __forceinline__ const unsigned char* rows_at(const ScoreArgs& a, int sequence, int position) {
+__device__ __forceinline__ const unsigned char* row_at(const ScoreArgs& a, int sequence, int key) {
+  const int position = key << a.shift;
   const int block =
       __ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + position / kCacheBlock);
   return a.keys + cache_rows_offset(block, 1, 0, a.row_bytes) +
-         static_cast<std::size_t>(position % kCacheBlock) * static_cast<std::size_t>(a.row_bytes);
+         static_cast<std::size_t>(position % kCacheBlock >> a.shift) * static_cast<std::size_t>(a.row_bytes);
+}
+__device__ __forceinline__ float weight_of(const ScoreArgs& a, std::int64_t head) {
+  return a.w == nullptr ? 1.0f : __ldcg(a.w + head);
 }
 
 // --- by tensor cores ---
@@ -97,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) index_queries_kernel(const __grid_co
   bits = __reduce_max_sync(kAll, bits);
   const int power = bits < 0x7f800000 ? query_power<kBFloat16>(bits >> 23) : 0;
   const float up = __int_as_float((127 + power) << 23), down = __int_as_float((127 - power) << 23);
-  if (lane == 0) a.weights[head] = __ldcg(a.w + head) * down;
+  if (lane == 0) a.weights[head] = weight_of(a, head) * down;
 #pragma unroll
   for (int i = 0; i < 4; ++i) x[i] *= up;
   unsigned char* const to = a.queries + (static_cast<std::int64_t>(token) * kParts * groups + group) * kGroupBytes +
@@ -129,12 +140,13 @@ class Scorer {
     return a.tokens_of_cta * (token_bytes(a) + a.heads * static_cast<int>(sizeof(float)));
   }
 
-  __device__ __forceinline__ void load(const unsigned char* rows) {
+  /// Keys from `first` on; behind the last one, that one again.
+  __device__ __forceinline__ void load(int sequence, int first, int last) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const unsigned char* const row = rows + (m * 16 + half * 8 + lane / 4) * a.row_bytes;
+        const unsigned char* const row = row_at(a, sequence, min(first + m * 16 + half * 8 + lane / 4, last));
 #pragma unroll
         for (int i = 0; i < kQuads; ++i) keys[m][half][i] = unit(row, i * 4 + lane % 4);
       }
@@ -226,11 +238,11 @@ __global__ void __launch_bounds__(kThreads, 2) index_scores_kernel(const __grid_
   unsigned char* const shared = dynamic_shared();
   const int first = static_cast<int>(blockIdx.y) * a.tokens_of_cta, n = min(a.tokens_of_cta, a.tokens - first);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
-  __shared__ int positions[kMostTokens], sequences[kMostTokens];  // -1: the token chooses nothing
+  __shared__ int last_keys[kMostTokens], sequences[kMostTokens];  // -1: the token chooses nothing
   bool chooses = false;
   if (thread < kMostTokens) {
     const int position = thread < n ? __ldcg(a.positions + first + thread) : -1;
-    positions[thread] = position;
+    last_keys[thread] = last_key(position, a.shift);
     sequences[thread] = thread < n && position >= a.top_k ? __ldcg(a.sequence + first + thread) : -1;
     chooses = sequences[thread] >= 0;
   }
@@ -255,20 +267,20 @@ __global__ void __launch_bounds__(kThreads, 2) index_scores_kernel(const __grid_
     for (int t = 0; t < n; ++t) {
       if (sequences[t] != own) continue;
       is_first = is_first && t >= begin;
-      most = max(most, positions[t]);
+      most = max(most, last_keys[t]);
     }
     if (!is_first) continue;
     const int strips = most / kStrip + 1;
 #pragma unroll 1
     for (int strip = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); strip < strips;
          strip += static_cast<int>(gridDim.x) * kWarps) {
-      scorer.load(rows_at(a, own, strip * kStrip));
+      scorer.load(own, strip * kStrip, most);
       const int key = strip * kStrip + scorer.key();
 #pragma unroll 1
       for (int t = begin; t < n; ++t) {
-        if (sequences[t] != own || strip * kStrip > positions[t]) continue;
+        if (sequences[t] != own || strip * kStrip > last_keys[t]) continue;
         const float score = scorer.score(t);
-        if (key <= positions[t]) __stcg(a.ranks + (first + t) * a.stride + key, rank_of(score));
+        if (key <= last_keys[t]) __stcg(a.ranks + (first + t) * a.most_keys + key, rank_of(score));
       }
     }
   }
@@ -296,20 +308,19 @@ __global__ void __launch_bounds__(kThreads) float_scores_kernel(const __grid_con
   if (sequence < 0 || position < a.top_k) return;
   const float* const q =
       (a.round_query ? reinterpret_cast<const float*>(a.queries) : a.q) + std::int64_t{token} * a.heads * a.dim;
-  const float* const w = a.w + std::int64_t{token} * a.heads;
-  const int step = static_cast<int>(gridDim.x) * kWarps * kKeys;
+  const int last = last_key(position, a.shift), step = static_cast<int>(gridDim.x) * kWarps * kKeys;
 #pragma unroll 1
-  for (int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * kKeys;
-       first <= position; first += step) {
-    const unsigned char* const rows = rows_at(a, sequence, first);
+  for (int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * kKeys; first <= last;
+       first += step) {
     float x[kKeys][kUnits][8];
 #pragma unroll
     for (int k = 0; k < kKeys; ++k) {
+      const unsigned char* const row = row_at(a, sequence, min(first + k, last));
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
         const int e = (u * 32 + lane) * 8;
         if (e < a.dim) {
-          decode8_in_memory(a.type, rows + k * a.row_bytes, e, a.dim, x[k][u]);
+          decode8_in_memory(a.type, row, e, a.dim, x[k][u]);
         } else {
 #pragma unroll
           for (int j = 0; j < 8; ++j) x[k][u][j] = 0;
@@ -331,7 +342,7 @@ __global__ void __launch_bounds__(kThreads) float_scores_kernel(const __grid_con
           for (int k = 0; k < kKeys; ++k) dots[k] = fmaf(of_query, x[k][u][j], dots[k]);
         }
       }
-      const float weight = __ldcg(w + h);
+      const float weight = weight_of(a, std::int64_t{token} * a.heads + h);
 #pragma unroll
       for (int k = 0; k < kKeys; ++k) {
 #pragma unroll
@@ -341,7 +352,7 @@ __global__ void __launch_bounds__(kThreads) float_scores_kernel(const __grid_con
     }
 #pragma unroll
     for (int k = 0; k < kKeys; ++k) {
-      if (lane == k && first + k <= position) __stcg(a.ranks + token * a.stride + first + k, rank_of(sums[k]));
+      if (lane == k && first + k <= last) __stcg(a.ranks + token * a.most_keys + first + k, rank_of(sums[k]));
     }
   }
 }
@@ -352,8 +363,11 @@ struct ChoiceArgs {
   const std::uint32_t* ranks;
   const std::int32_t *positions, *sequence;
   std::int32_t* chosen;  ///< [tokens][top_k]
-  std::int64_t stride;
-  int top_k;
+  std::int64_t most_keys;
+  int top_k, shift;  ///< as ScoreArgs have it
+
+  /// Keys that are chosen where a token sees more.
+  __device__ __forceinline__ int choices() const { return ((top_k + 1) >> shift) - 1; }
 };
 
 /// Four neighbours from `first` on, a multiple of 4; 0 from n on.
@@ -366,18 +380,23 @@ __device__ __forceinline__ void load_ranks(const std::uint32_t* ranks, int first
   }
 }
 
+/// The positions of key `key`, the i-th that is chosen.
+__device__ __forceinline__ void write_key(std::int32_t* to, int i, int key, int shift) {
+  for (int j = 0; j < 1 << shift; ++j) to[(i << shift) + j] = (key << shift) + j;
+}
+
 /// The k-th greatest of n ranks, and how many of those equal to it are chosen.
 struct Threshold {
   std::uint32_t rank;
   int equal;
 };
-__device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, int n, int top_k) {
+__device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, int n, int k) {
   __shared__ unsigned counts[kDigits][32];  // of each lane
   __shared__ unsigned totals[kDigits];
   __shared__ Threshold found;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   std::uint32_t prefix = 0;
-  int wanted = top_k;
+  int wanted = k;
 #pragma unroll 1
   for (int shift = 24; shift >= 0; shift -= 8) {
     for (int i = thread; i < kDigits * 32; i += kChoiceThreads) (&counts[0][0])[i] = 0;
@@ -409,13 +428,13 @@ __device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, 
         if (lane >= offset) until += other;
       }
       unsigned before = until - own;
-      const auto k = static_cast<unsigned>(wanted);
-      if (before < k && until >= k) {
+      const auto rest = static_cast<unsigned>(wanted);
+      if (before < rest && until >= rest) {
 #pragma unroll 1
         for (int i = 0; i < 8; ++i) {
           const int digit = kDigits - 1 - lane * 8 - i;
-          if (before + totals[digit] >= k) {
-            found = {prefix | static_cast<std::uint32_t>(digit) << shift, static_cast<int>(k - before)};
+          if (before + totals[digit] >= rest) {
+            found = {prefix | static_cast<std::uint32_t>(digit) << shift, static_cast<int>(rest - before)};
             break;
           }
           before += totals[digit];
@@ -434,17 +453,22 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
   let_next_start();
   const int token = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int n = __ldcg(a.positions + token) + 1, sequence = __ldcg(a.sequence + token);
+  const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   wait_for_previous();
   if (sequence < 0) return;
   std::int32_t* const to = a.chosen + std::int64_t{token} * a.top_k;
-  if (n <= a.top_k) {
-    for (int i = thread; i < a.top_k; i += kChoiceThreads) to[i] = i < n ? i : -1;
+  if (position < a.top_k) {
+    for (int i = thread; i < a.top_k; i += kChoiceThreads) to[i] = i <= position ? i : -1;
     return;
   }
-  const std::uint32_t* const ranks = a.ranks + token * a.stride;
-  const Threshold threshold = find_threshold(ranks, n, a.top_k);
-  // Stretches of whole 128 positions.
+  const std::uint32_t* const ranks = a.ranks + token * a.most_keys;
+  const int n = last_key(position, a.shift) + 1, choices = a.choices();
+  for (int i = (choices << a.shift) + thread; i < a.top_k; i += kChoiceThreads) {  // those behind the last key
+    const int p = (n << a.shift) + i - (choices << a.shift);
+    to[i] = p <= position ? p : -1;
+  }
+  const Threshold threshold = find_threshold(ranks, n, choices);
+  // Stretches of whole 128 keys.
   constexpr int kAtOnce = 128, kChoiceWarps = kChoiceThreads / 32;
   const int steps = (n + kAtOnce - 1) / kAtOnce, of_warp = (steps + kChoiceWarps - 1) / kChoiceWarps * kAtOnce;
   const int begin = min(warp * of_warp, n), end = min(begin + of_warp, n);
@@ -481,7 +505,8 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool is_greater = r[i] > threshold.rank, is_equal = r[i] == threshold.rank;
-      if (is_greater || (is_equal && e < threshold.equal)) to[g + min(e, threshold.equal)] = step + lane * 4 + i;
+      if (is_greater || (is_equal && e < threshold.equal))
+        write_key(to, g + min(e, threshold.equal), step + lane * 4 + i, a.shift);
       g += is_greater, e += is_equal;
     }
     greater += static_cast<int>(all & 0xffff), equal += static_cast<int>(all >> 16);
@@ -516,6 +541,10 @@ int parts_for(const CacheView& c, const SelectionShape& s, Scores scores) {
   return parts * s.heads * kIndexDim * 2 + s.heads * 4 <= most_shared() ? parts : 0;
 }
 
+std::int64_t most_keys(const SelectionShape& s, std::int64_t max_positions) {
+  return (max_positions + s.stride - 1) / s.stride;
+}
+
 ScorePlan plan_scores(const CacheView& c, const SelectionShape& s, int tokens, std::int64_t max_positions,
                       Scores scores) {
   ScorePlan p;
@@ -528,7 +557,7 @@ ScorePlan plan_scores(const CacheView& c, const SelectionShape& s, int tokens, s
   const std::int64_t elements = std::int64_t{s.heads} * c.head_dim_k;
   p.query_bytes = p.parts > 0 ? aligned(p.parts * elements * 2) : rounds_query(c, s) ? aligned(elements * 4) : 0;
   p.weight_bytes = p.parts > 0 ? aligned(std::int64_t{s.heads} * 4) : 0;
-  p.rank_bytes = aligned((max_positions + kCacheBlock - 1) / kCacheBlock * kCacheBlock * 4);
+  p.rank_bytes = aligned((most_keys(s, max_positions) + kStrip - 1) / kStrip * kStrip * 4);
   const std::size_t most = std::max<std::size_t>(1, kMostScratch / p.token_bytes());
   p.at_once = static_cast<int>(std::min<std::size_t>(most, static_cast<std::size_t>(std::max(tokens, 1))));
   return p;
@@ -554,20 +583,21 @@ ScoreArgs score_arguments(const float* q, const float* w, const CacheView& c, co
   a.row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
   a.top_k = s.top_k;
   a.tokens_of_cta = 1;
-  a.stride = static_cast<std::int64_t>(p.rank_bytes / 4);
+  a.shift = std::countr_zero(static_cast<unsigned>(s.stride));
+  a.most_keys = static_cast<std::int64_t>(p.rank_bytes / 4);
   a.round_query = rounds_query(c, s);
   return a;
 }
 
 /// CTAs of a token, or some: all at once on the device, unless the keys are fewer.
-unsigned splits_for(int groups, std::int64_t keys_each, std::int64_t max_positions) {
-  const std::int64_t most = (max_positions + keys_each - 1) / keys_each;
+unsigned splits_for(int groups, std::int64_t keys_each, std::int64_t keys) {
+  const std::int64_t most = (keys + keys_each - 1) / keys_each;
   const std::int64_t room = 2 * device_limits().multiprocessors / std::max(groups, 1);
   return static_cast<unsigned>(std::clamp<std::int64_t>(room, 1, std::max<std::int64_t>(1, most)));
 }
 
 template <bool kBFloat16, int kParts, IndexRows kRows>
-void launch_scores(ScoreArgs a, std::int64_t max_positions, const Launch& at) {
+void launch_scores(ScoreArgs a, const Launch& at) {
   using Own = Scorer<kBFloat16, kParts, kRows>;
   // Few tokens may be of different sequences, and leave multiprocessors without one.
   const int fits = kMostQueryBytes / (Own::token_bytes(a) + 4 * a.heads);
@@ -577,18 +607,18 @@ void launch_scores(ScoreArgs a, std::int64_t max_positions, const Launch& at) {
          dim3(static_cast<unsigned>(a.heads / kHeadGroup), static_cast<unsigned>(a.tokens)), dim3(kThreads), 0, at, a);
   const auto kernel = index_scores_kernel<kBFloat16, kParts, kRows>;
   allow_shared<index_scores_kernel<kBFloat16, kParts, kRows>>(most_shared());
-  launch(kernel, dim3(splits_for(groups, kStrip, max_positions), static_cast<unsigned>(groups)), dim3(kThreads),
+  launch(kernel, dim3(splits_for(groups, kStrip, a.most_keys), static_cast<unsigned>(groups)), dim3(kThreads),
          static_cast<std::size_t>(Own::shared_bytes(a)), at, a);
 }
 
-void launch_float_scores(const ScoreArgs& a, std::int64_t max_positions, const Launch& at) {
+void launch_float_scores(const ScoreArgs& a, const Launch& at) {
   if (a.round_query) {
     const std::int64_t all = std::int64_t{a.tokens} * a.heads * a.dim;
     launch(rounded_queries_kernel, dim3(static_cast<unsigned>((all + kThreads - 1) / kThreads)), dim3(kThreads), 0, at,
            a);
   }
   const auto run = [&](auto kernel, int keys) {
-    launch(kernel, dim3(splits_for((a.tokens + 3) / 4, keys * kWarps, max_positions), static_cast<unsigned>(a.tokens)),
+    launch(kernel, dim3(splits_for((a.tokens + 3) / 4, keys * kWarps, a.most_keys), static_cast<unsigned>(a.tokens)),
            dim3(kThreads), 0, at, a);
   };
   if (a.dim <= 256)
@@ -597,20 +627,14 @@ void launch_float_scores(const ScoreArgs& a, std::int64_t max_positions, const L
     run(float_scores_kernel<3, 1>, 1);
 }
 
-void launch_scores(const ScorePlan& p, const ScoreArgs& a, std::int64_t max_positions, const Launch& at) {
+void launch_scores(const ScorePlan& p, const ScoreArgs& a, const Launch& at) {
   using enum IndexRows;
-  if (p.parts == 0) return launch_float_scores(a, max_positions, at);
+  if (p.parts == 0) return launch_float_scores(a, at);
   const bool exact = p.parts > 1;
-  if (p.bfloat16)
-    return exact ? launch_scores<true, 3, Plain>(a, max_positions, at)
-                 : launch_scores<true, 1, Plain>(a, max_positions, at);
-  if (p.rows == Plain)
-    return exact ? launch_scores<false, 2, Plain>(a, max_positions, at)
-                 : launch_scores<false, 1, Plain>(a, max_positions, at);
-  if (p.rows == Float8)
-    return exact ? launch_scores<false, 2, Float8>(a, max_positions, at)
-                 : launch_scores<false, 1, Float8>(a, max_positions, at);
-  launch_scores<false, 1, Decoded>(a, max_positions, at);
+  if (p.bfloat16) return exact ? launch_scores<true, 3, Plain>(a, at) : launch_scores<true, 1, Plain>(a, at);
+  if (p.rows == Plain) return exact ? launch_scores<false, 2, Plain>(a, at) : launch_scores<false, 1, Plain>(a, at);
+  if (p.rows == Float8) return exact ? launch_scores<false, 2, Float8>(a, at) : launch_scores<false, 1, Float8>(a, at);
+  launch_scores<false, 1, Decoded>(a, at);
 }
 
 }  // namespace
@@ -623,15 +647,16 @@ std::size_t selection_scratch(const CacheView& c, const SelectionShape& s, int t
 void select_keys(const float* q, const float* w, const CacheView& c, const SelectionShape& s, const StepView& step,
                  int tokens, std::int64_t max_positions, Scores scores, std::int32_t* positions, std::byte* scratch,
                  const Launch& at) {
+  check(s.stride >= 1 && kCacheBlock % s.stride == 0 && s.top_k >= 2 * s.stride - 1, "keys of whole blocks of a cache");
   const ScorePlan p = plan_scores(c, s, tokens, max_positions, scores);
   ScoreArgs a = score_arguments(q, w, c, s, step, p, scratch);
-  ChoiceArgs choice{a.ranks, step.positions, step.sequence, positions, a.stride, s.top_k};
+  ChoiceArgs choice{a.ranks, step.positions, step.sequence, positions, a.most_keys, s.top_k, a.shift};
   for (int first = 0; first < tokens; first += p.at_once) {
     a.tokens = std::min(p.at_once, tokens - first);
-    launch_scores(p, a, max_positions, at);
+    launch_scores(p, a, at);
     launch(choose_keys_kernel, dim3(static_cast<unsigned>(a.tokens)), dim3(kChoiceThreads), 0, at, choice);
     a.q += std::int64_t{p.at_once} * s.heads * c.head_dim_k;
-    a.w += std::int64_t{p.at_once} * s.heads;
+    if (a.w != nullptr) a.w += std::int64_t{p.at_once} * s.heads;
     choice.chosen += std::int64_t{p.at_once} * s.top_k;
     a.positions += p.at_once, choice.positions += p.at_once;
     a.sequence += p.at_once, choice.sequence += p.at_once;

@@ -1,4 +1,5 @@
-// Mixing a row's vectors, adding to them, and what lies far out of a row: few operations for each element that is read.
+// Mixing a row's vectors, adding to them, how well they go together, and what lies far out of a row: few operations for
+// each element that is read.
 #include <cstdint>
 
 #include "backend/cuda/kernels/forms.cuh"
@@ -27,22 +28,38 @@ __global__ void __launch_bounds__(kThreads) stream_mix_kernel(const Streams s, c
   y[i] = sum;
 }
 
+/// Of two vectors, by a block, all of whose threads get it.
+__device__ __forceinline__ float block_dot(const float* a, const float* b, int n) {
+  __shared__ float of_warps[kThreads / kWarp];
+  float sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) sum = fmaf(a[i], b[i], sum);
+  sum = warp_sum(sum);
+  if (lane_id() == 0) of_warps[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  float all = 0;
+  for (const float part : of_warps) all += part;
+  return all;
+}
+
 /// Of vectors of one element, which are dot products: a block per result.
 __global__ void __launch_bounds__(kThreads)
     dot_kernel(const int m, const float* x, const float* w, const int k, float* y) {
   let_next_start();
   wait_for_previous();
-  __shared__ float of_warps[kThreads / kWarp];
   const std::int64_t result = blockIdx.x, row = result / k;
-  float sum = 0;
-  for (int j = static_cast<int>(threadIdx.x); j < m; j += kThreads) sum = fmaf(w[result * m + j], x[row * m + j], sum);
-  sum = warp_sum(sum);
-  if (lane_id() == 0) of_warps[threadIdx.x / kWarp] = sum;
-  __syncthreads();
+  const float dot = block_dot(w + result * m, x + row * m, m);
+  if (threadIdx.x == 0) y[result] = dot;
+}
+
+/// A block per pair of vectors.
+__global__ void __launch_bounds__(kThreads) match_gate_kernel(const float* a, const float* b, const int n, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t first = std::int64_t{blockIdx.x} * n;
+  const float s = block_dot(a + first, b + first, n) / sqrtf(static_cast<float>(n));
   if (threadIdx.x != 0) return;
-  float all = 0;
-  for (const float part : of_warps) all += part;
-  y[result] = all;
+  const float root = sqrtf(fmaxf(fabsf(s), kLeastMatch));
+  y[blockIdx.x] = 1.0f / (1.0f + expf(s > 0 ? -root : s < 0 ? root : -s));  // NaN stays NaN
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -124,6 +141,11 @@ void stream_mean(const Streams& s, const float* x, const float* gate, int rows, 
   if (rows == 0) return;
   const std::int64_t elements = std::int64_t{rows} * s.n;
   launch(stream_mean_kernel, grid_of(elements), dim3(kThreads), 0, at, s, x, gate, elements, y);
+}
+
+void match_gate(const float* a, const float* b, int n, std::int64_t vectors, float* y, const Launch& at) {
+  if (vectors == 0) return;
+  launch(match_gate_kernel, dim3(static_cast<unsigned>(vectors)), dim3(kThreads), 0, at, a, b, n, y);
 }
 
 void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch& at) {

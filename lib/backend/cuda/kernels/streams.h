@@ -1,5 +1,5 @@
-// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean), and what
-// lies far out of a row.
+// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean), how well
+// they go together (MatchGate), and what lies far out of a row.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@ void stream_add(const StreamAdd&, const Streams&, const float* x, const float* a
                 float* y, const Launch&);
 /// y [rows][n] of x and gate [rows][m][n].
 void stream_mean(const Streams&, const float* x, const float* gate, int rows, float* y, const Launch&);
+/// y [vectors] of a and b [vectors][n].
+void match_gate(const float* a, const float* b, int n, std::int64_t vectors, float* y, const Launch&);
 /// x, y [rows][n].
 void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch&);
 
