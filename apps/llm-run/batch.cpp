@@ -392,7 +392,7 @@ void BatchRun::fail_what_is_too_long(const SessionOptions& session) {
   const std::optional<std::int64_t> context = context_of(*model_, session);
   std::map<std::size_t, std::int64_t> too_long;  // the tokens, by the work
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const std::int64_t tokens = std::ssize(rows_[i].prompt);
+    const std::int64_t tokens = std::ssize(*rows_[i].prompt);
     if (context && tokens > *context) too_long.emplace(choice_of_[i].first, tokens);
   }
   for (const auto& [work, tokens] : too_long) fail_row(work_[work].index, too_long_for(*context, tokens));
@@ -414,7 +414,7 @@ int BatchRun::plan() {
   encode_rows();
   if (!rows_.empty()) fail_what_is_too_long(session_of(rows_at_once()));
   std::vector<std::span<const Token>> prompts;
-  for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
+  for (const BatchRow& row : rows_) prompts.emplace_back(*row.prompt);
   print_batch_plan(measure_batch(prompts, row_order()), requests_.size(), failed_);
   if (rows_.empty()) return 0;
   const int parallel = rows_at_once();
