@@ -34,7 +34,8 @@ constexpr Alias kCommonAliases[] = {
     {"-hfr", "--hf-repo"},  {"-hff", "--hf-file"},        {"-tb", "--threads-batch"}, {"-ngl", "--gpu-layers"},
     {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},    {"-ncffn", "--n-cpu-ffn"},  {"-ot", "--override-tensor"},
     {"-dev", "--device"},   {"-nkvo", "--no-kv-offload"}, {"-sm", "--split-mode"},    {"-ts", "--tensor-split"},
-    {"-mg", "--main-gpu"}};
+    {"-mg", "--main-gpu"},  {"-cb", "--cont-batching"},   {"-nr", "--no-repack"},     {"-fa", "--flash-attn"},
+    {"-fit", "--fit"},      {"-lzm", "--lazy-mode"}};
 
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
   std::vector<std::string> names;

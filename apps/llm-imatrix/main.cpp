@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "collector.h"
+#include "common/accepted_options.h"
 #include "common/app.h"
 #include "common/messages.h"
 #include "common/model_output.h"
@@ -59,6 +60,8 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag_callback(
       "--force", [&o] { o.existing = app::Existing::Replace; }, "replace a file that exists");
   app::add_common_options(cli);
+  app::add_accepted_options(cli);
+  app::add_accepted_flag(cli, "--no-warmup", app::kNoWarmUp);
   constexpr std::array<std::string_view, 1> kWritten{"--output-file"};
   if (const auto code = app::parse(cli, argc, argv, {.written = kWritten, .takes_stdout = kWritten[0]})) return code;
   if (cli.times_given("--output-file") == 0) app::will_write("-o", o.output);
