@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <list>
 #include <string>
 
 #include "base/error.h"
@@ -21,7 +22,7 @@ std::atomic<int> g_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<OnSignal>::is_always_lock_free &&
               std::atomic<int>::is_always_lock_free && std::atomic<void*>::is_always_lock_free);
 
-std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr};
+std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr}, g_last_words{nullptr};
 
 void write_bytes(int fd, const char* bytes) {
   if (bytes == nullptr) return;
@@ -36,6 +37,7 @@ void write_bytes(int fd, const char* bytes) {
   OutputFile::remove_unfinished();
   ::_exit(code);
 }
+  write_bytes(STDERR_FILENO, g_last_words.load());
 
 void handle(int signal) {
   const OnSignal what = g_on_signal.load();
@@ -94,6 +96,11 @@ bool forget_interrupt() {
   g_stop.store(false);
   if (g_signal.load() != 0) g_stop.store(true);  // of another signal that came between the two
   return true;
+}
+void set_last_words(const std::string& line) {
+  static std::list<std::string> all;  // a handler may be reading any of them
+  all.push_back(line);
+  g_last_words.store(line.empty() ? nullptr : all.back().c_str());
 }
 int signal_exit_code() { return g_signal.load() == 0 ? 0 : 128 + g_signal.load(); }
 

@@ -35,6 +35,7 @@ namespace llm::app {
 namespace {
 
 constexpr int kSomeRowsFailed = 7;
+constexpr const char* kGoesOn = "stopped; --resume goes on after the rows that are done";
 
 BatchStart start_mode(const BatchOptions& o) {
   if (o.retry_failed) return BatchStart::RetryFailed;
@@ -350,7 +351,9 @@ BatchControl BatchRun::after_step(const BatchProgress& p, BatchProgressLine& lin
   if (!std::exchange(draining_, true)) {
     line.drain();
     line.clear();
-    say("finishing the " + std::to_string(p.rows_running) + " rows that run; Ctrl-C again ends at once");
+    say("finishing the " + (p.rows_running == 1 ? "row that runs" : std::to_string(p.rows_running) + " rows that run") +
+        "; Ctrl-C again ends at once" + (output_->is_file() ? ", and --resume goes on in either case" : ""));
+    if (output_->is_file()) set_last_words(note_line(kGoesOn));  // again, for the time that JSON tells
   }
   return BatchControl::Drain;
 }
@@ -472,6 +475,7 @@ int BatchRun::run() {
   open_state();
   const auto begin = std::chrono::steady_clock::now();
   try {
+    if (output_->is_file()) set_last_words(note_line(kGoesOn));
     on_signal(OnSignal::AskToStop);
     encode_rows();
     if (!ends_early()) compute();
@@ -485,6 +489,7 @@ int BatchRun::run() {
     }
     throw;
   }
+  set_last_words("");
   const bool too_many = too_many_failures();
   drop_held();
   const int signal = signal_exit_code();
@@ -498,7 +503,7 @@ int BatchRun::run() {
     return kSomeRowsFailed;
   }
   if (signal != 0 && !whole) {
-    if (output_->is_file()) note("stopped; --resume goes on after the rows that are done");
+    if (output_->is_file()) note(kGoesOn);
     return signal;
   }
   return state_.failed > 0 ? kSomeRowsFailed : 0;
