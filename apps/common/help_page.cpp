@@ -208,7 +208,7 @@ std::string help_page(const Command& app, const Page& page, HelpDetail detail, s
     return text + "\n" + std::to_string(left_out) + " more options: " + app.name() + " --help-all, man " + app.name() +
            "\n";
   }
-  text += "\n" + wrapped(std::string(kNumbersText), width, 0) + "\n";
+  text += "\n" + wrapped(numbers_text(), width, 0) + "\n";
   return text + "\n" + environment_text(page, width) + "\n" + exit_codes_text(width);
 }
 

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <cstdint>
 
+#include "common/numbers.h"
+
 namespace llm::app {
 namespace {
 
@@ -136,6 +138,8 @@ std::string_view meant_by(std::string_view name, std::span<const Alias> aliases)
   }
   return name;
 }
+
+std::string numbers_text() { return "Numbers take the suffixes " + suffixes_text() + "."; }
 
 std::span<const ExitCode> exit_codes() { return kExitCodes; }
 
