@@ -241,7 +241,7 @@ void Chat::why(const std::string& number) {
     throw Error(ErrorKind::Usage,
                 loaded ? "the last answer was not made here; /regen answers again" : "there is no answer yet");
   }
-  if (number.empty()) return tell(token_list(tokens, tokenizer));
+  if (number.empty()) return tell(token_list(tokens, tokenizer, state_.width()));
   constexpr std::size_t kShown = 10;
   const auto n = parse_integer("/why", number, 1, static_cast<std::int64_t>(tokens.size()));
   tell(alternatives(state_.talk.explain(static_cast<std::size_t>(n) - 1, kShown), tokenizer));

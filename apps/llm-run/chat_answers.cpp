@@ -74,7 +74,8 @@ bool ChatAnswers::answer() {
   } else if (nothing) {
     const std::string waiting =
         chat_.begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
-    chat_.tell("\n(stopped before there was an answer: the message is not kept" + waiting + ")\n");
+    const std::string told = "(stopped before there was an answer: the message is not kept" + waiting + ")";
+    chat_.tell("\n" + wrapped(told, chat_.width(), 0) + "\n");
   } else {
     ++count_;
     printer.finish();

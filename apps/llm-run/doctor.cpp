@@ -16,12 +16,14 @@
 #include "base/instruction_sets.h"
 #include "base/machine.h"
 #include "common/build_info.h"
+#include "common/help_page.h"
 #include "common/machine_limits.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/peak_loops.h"
 #include "common/placement.h"
 #include "common/reserved.h"
+#include "common/terminal.h"
 
 extern char** environ;
 
@@ -259,15 +261,17 @@ Finding reading(const Speed& s) {
           "types help most"};
 }
 
-std::string in_columns(const std::vector<Finding>& findings) {
+std::string in_columns(const std::vector<Finding>& findings, std::size_t width) {
+  constexpr std::size_t kTextColumn = 27;
   std::string text;
   for (const Finding& f : findings) {
     std::string line(name(f.verdict));
     line.resize(9, ' ');
     line += f.subject;
-    line.resize(std::max<std::size_t>(27, line.size() + 1), ' ');
-    text += line + f.text + "\n";
-    if (!f.hint.empty() && f.verdict != Verdict::Ok) text += std::string(27, ' ') + "hint: " + f.hint + "\n";
+    line.resize(std::max(kTextColumn, line.size() + 1), ' ');
+    text += line + wrapped(f.text, width, kTextColumn) + "\n";
+    if (f.hint.empty() || f.verdict == Verdict::Ok) continue;
+    text += std::string(kTextColumn, ' ') + wrapped("hint: " + f.hint, width, kTextColumn) + "\n";
   }
   return text;
 }
@@ -318,7 +322,7 @@ int run_doctor(const DoctorOptions& o, int given_threads) {
     findings.push_back(products("f32 products", speed.limits.f32_ops, f32_peak_loop(), speed, n));
     findings.push_back(reading(speed));
   }
-  write_stdout(o.json ? as_json(findings, speed, n) : in_columns(findings));
+  write_stdout(o.json ? as_json(findings, speed, n) : in_columns(findings, text_width(STDOUT_FILENO)));
   return wrong ? static_cast<int>(ErrorKind::Runtime) : 0;
 }
 

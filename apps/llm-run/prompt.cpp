@@ -287,7 +287,7 @@ std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
                     number_text(prompt.text.text.size()) + " bytes:\n\n" + prompt.text.text + "\n\nIts " +
                     number_text(n) + " tokens (" +
                     (raw ? "prompt: the text" : "template: the template's text, user: the messages'") +
-                    ", rule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
+                    ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
   for (std::size_t i = 0; i < n; ++i) {
     const Token token = prompt.tokens.ids[i];
     const std::string id = std::to_string(token);
