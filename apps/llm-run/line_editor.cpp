@@ -296,9 +296,10 @@ unsigned char LineEditor::Impl::complete() {
     return CC_REFRESH;
   }
   if (found.size() == 1) return CC_REFRESH_BEEP;
-  std::string list = "\n";
-  for (const std::string& f : found) list += terminal_safe(f) + "\n";
-  write(list);
+  const std::size_t same = before.rfind(' ') + 1;  // words that all begin with are not said again
+  std::vector<std::string> words;
+  for (const std::string& f : found) words.push_back(terminal_safe(std::string_view(f).substr(same)));
+  write("\n" + columned(words, static_cast<std::size_t>(std::max(columns() - 1, 1))));
   return CC_REDISPLAY;
 }
 

@@ -113,6 +113,14 @@ TEST_CASE("columns of a terminal, by the widths of Unicode's East Asian Width") 
   CHECK(escaped_to_fit("a\nbcd", 7) == "a...");  // an escape stays whole
 }
 
+TEST_CASE("words stand in as many columns as a line holds, read downwards") {
+  const std::vector<std::string> words{"a", "bb", "\u4e2d", "d", "e"};
+  CHECK(columned(words, 10) == "a   \u4e2d  e\nbb  d\n");
+  CHECK(columned(words, 9) == "a   d\nbb  e\n\u4e2d\n");
+  CHECK(columned(words, 2) == "a\nbb\n\u4e2d\nd\ne\n");
+  CHECK(columned({}, 10).empty());
+}
+
 TEST_CASE("text is folded behind spaces, commas and semicolons, and nothing of it is lost") {
   CHECK(folded("", 10, 4).empty());
   CHECK(folded("abcdef", 10, 4) == "abcdef");
