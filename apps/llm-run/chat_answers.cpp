@@ -1,5 +1,7 @@
 #include "chat_answers.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "answer_printer.h"
@@ -10,6 +12,7 @@
 #include "common/progress.h"
 #include "common/signals.h"
 #include "form_warning.h"
+#include "quiet_terminal.h"
 
 namespace llm::app {
 
@@ -35,6 +38,8 @@ bool ChatAnswers::answer() {
   AnswerPrinter printer(thinking_style(chat_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
   ChatMessage made{ChatMessage::Role::Assistant, {}};
   on_signal(editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
+  std::optional<QuietTerminal> quiet;
+  if (editor != nullptr) quiet.emplace(STDIN_FILENO);
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));

@@ -26,6 +26,7 @@
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/signals.h"
+#include "quiet_terminal.h"
 
 namespace llm::app {
 namespace {
@@ -34,7 +35,12 @@ constexpr int kHistoryEntries = 1000;
 constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l", kPasteEnd = "\x1b[201~";
 
 std::atomic<bool> g_continued{false}, g_resized{false};
-void note_continued(int) { g_continued.store(true); }
+void note_continued(int) {
+  g_continued.store(true);
+  const int error = errno;
+  quiet_terminal_again();
+  errno = error;
+}
 void note_resized(int) { g_resized.store(true); }
 
 void set_handler(int signal, void (*handler)(int)) {
