@@ -203,6 +203,7 @@ void variables(std::vector<Finding>& findings) {
 
 struct Speed {
   Limits limits;
+  std::size_t read_buffer = 0;                        ///< memory that was read
   std::optional<double> clock_alone, clock_together;  ///< cycles per second and thread
 };
 
@@ -214,6 +215,7 @@ Speed measure(int threads) {
   const auto start = Clock::now();
   const LimitMeter meter(threads);
   Speed s;
+  s.read_buffer = meter.buffer_bytes();
   do {
     const Limits l = meter.measure();
     keep_best(s.limits.read_bytes, l.read_bytes);
@@ -254,7 +256,7 @@ Finding reading(const Speed& s) {
   constexpr double kGiB = 1 << 30;
   const double speed = *s.limits.read_bytes;
   const std::string text = fixed_text(speed / 1e9, 1) + " GB/s: per GiB of weights that a token needs at most " +
-                           fixed_text(speed / kGiB, 1) + " tokens per second";
+                           fixed_text(speed / kGiB, 1) + " tokens per second; measured in " + bytes_text(s.read_buffer);
   if (speed >= kSlowMemory) return {Verdict::Ok, "reading memory", text};
   return {Verdict::Warning, "reading memory", text,
           "less than one channel of DDR4 gives: other programs, one memory module, or a shared host; smaller storage "
