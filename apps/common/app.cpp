@@ -167,6 +167,7 @@ std::unique_ptr<Model> load_by_choice(const ModelOptions& options, LoadOptions::
     const bool of_the_gpu = error.kind() == ErrorKind::Device || error.kind() == ErrorKind::Memory;
     if (choice.failure == Failure::IsTheUsers || options.f8 || !of_the_gpu) throw;
     warn_of_cpu(error.parts().problem);
+    warn_of_idle_options(options.placement);
   }
   return load_on({"cpu"}, Model::open(load), load);
 }

@@ -80,4 +80,21 @@ std::string folded(std::string_view text, std::size_t width, std::size_t indent)
   return lines;
 }
 
+std::string columned(std::span<const std::string> words, std::size_t width) {
+  constexpr std::size_t kGap = 2;
+  std::size_t widest = 1;
+  for (const std::string& word : words) widest = std::max(widest, columns_of(word));
+  const std::size_t across = std::max<std::size_t>(1, (width + kGap) / (widest + kGap));
+  const std::size_t rows = (words.size() + across - 1) / across;
+  std::string text;
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t i = row; i < words.size(); i += rows) {
+      text += words[i];
+      if (i + rows < words.size()) text += std::string(widest + kGap - columns_of(words[i]), ' ');
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace llm::app

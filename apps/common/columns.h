@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace llm::app {
+
+/// Words in columns of one width, which are read downwards, in lines that `width` columns hold.
+std::string columned(std::span<const std::string> words, std::size_t width);
 
 /// Two for wide characters, none for those that join the one before and for control characters.
 int columns_of(char32_t);

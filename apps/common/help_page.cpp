@@ -117,6 +117,13 @@ std::string paragraphs(const std::string& text, std::size_t width) {
   return out;
 }
 
+/// Where a word that is wider than a line is broken, which is behind an item of a list; its end if nowhere.
+std::size_t break_in(const std::string& word, std::size_t columns) {
+  const std::string_view fits = fitting_prefix(word, columns);
+  const std::size_t mark = fits.size() == word.size() ? std::string_view::npos : fits.find_last_of(",;");
+  return mark == std::string_view::npos ? word.size() : mark + 1;
+}
+
 std::string environment_text(const Page& page, std::size_t width) {
   std::string text = "Environment:\n";
   if (page.settings == Page::Settings::FromElsewhere) {
@@ -146,7 +153,9 @@ std::string exit_codes_text(std::size_t width) {
 }  // namespace
 
 std::string entry(const std::string& head, const std::string& meaning, std::size_t width, std::size_t column) {
+  constexpr std::size_t kHeadIndent = 6;  // of what a long head goes on with
   std::string text = "  " + head;
+  if (columns_of(text) > width) text = "  " + wrapped(head, width, kHeadIndent);
   if (columns_of(text) + 2 > column) {
     text += "\n" + std::string(column, ' ');
   } else {
@@ -157,19 +166,23 @@ std::string entry(const std::string& head, const std::string& meaning, std::size
 
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent) {
   std::istringstream words(text);
+  const std::string new_line = "\n" + std::string(indent, ' ');
   std::string out;
   std::size_t column = indent;
   for (std::string word; words >> word;) {
-    const std::size_t n = columns_of(word);
-    if (column > indent && column + 1 + n > width) {
-      out += "\n" + std::string(indent, ' ');
+    if (column > indent && column + 1 + columns_of(word) > width) {
+      out += new_line;
       column = indent;
     } else if (column > indent) {
       out += ' ';
       ++column;
     }
+    for (std::size_t end = break_in(word, width - indent); end < word.size(); end = break_in(word, width - indent)) {
+      out += word.substr(0, end) + new_line;
+      word.erase(0, end);
+    }
     out += word;
-    column += n;
+    column += columns_of(word);
   }
   return out;
 }
@@ -208,7 +221,7 @@ std::string help_page(const Command& app, const Page& page, HelpDetail detail, s
     return text + "\n" + std::to_string(left_out) + " more options: " + app.name() + " --help-all, man " + app.name() +
            "\n";
   }
-  text += "\n" + wrapped(std::string(kNumbersText), width, 0) + "\n";
+  text += "\n" + wrapped(numbers_text(), width, 0) + "\n";
   return text + "\n" + environment_text(page, width) + "\n" + exit_codes_text(width);
 }
 

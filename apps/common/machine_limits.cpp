@@ -29,7 +29,8 @@ constexpr std::size_t kPage = 4096;
 
 double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-std::size_t last_level_cache() {
+std::size_t cache_to_outgrow() {
+  if (const std::uint64_t bytes = last_level_cache(); bytes > 0) return bytes;
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
   }
@@ -37,8 +38,8 @@ std::size_t last_level_cache() {
 }
 
 /// 0: a buffer that is large enough would take too much of the memory.
-std::size_t buffer_bytes() {
-  const std::size_t wanted = std::clamp(kCacheMultiple * last_level_cache(), kLeastBuffer, kMostBuffer);
+std::size_t wanted_buffer() {
+  const std::size_t wanted = std::clamp(kCacheMultiple * cache_to_outgrow(), kLeastBuffer, kMostBuffer);
   return wanted <= available_memory() / kMemoryShare ? wanted : 0;
 }
 
@@ -79,7 +80,7 @@ double peak(const PeakLoop& loop, int threads) {
 }  // namespace
 
 LimitMeter::LimitMeter(int threads) : threads_(threads) {
-  const std::size_t bytes = buffer_bytes();
+  const std::size_t bytes = wanted_buffer();
   if (bytes == 0) return;
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return;

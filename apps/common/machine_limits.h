@@ -17,13 +17,14 @@ struct Limits {
 
 class LimitMeter {
  public:
-  /// Takes the memory of the read test, several times the last-level cache.
+  /// Takes the memory of the read test, several times the last-level caches of the processors used.
   explicit LimitMeter(int threads);
   ~LimitMeter();
   LimitMeter(const LimitMeter&) = delete;
   LimitMeter& operator=(const LimitMeter&) = delete;
 
-  Limits measure() const;  ///< takes about 0.1 s
+  Limits measure() const;                                      ///< takes about 0.1 s
+  std::size_t buffer_bytes() const { return buffer_.size(); }  ///< memory of the read test; 0: it cannot be made
   /// Cycles per second that each of the threads gets while all of them work; `threads` at most those of the meter.
   static std::optional<double> clock(int threads);
 

@@ -154,7 +154,7 @@ std::string man_page(const Command& app, const Page& page, std::string_view vers
     text += ".SS " + plain(group.name) + "\n";
     for (const OptionRow& row : group.rows) text += item(man_heading(row), row.meaning());
   }
-  text += ".PP\n" + text_lines(std::string(kNumbersText));
+  text += ".PP\n" + text_lines(numbers_text());
   if (!about.examples.empty()) text += ".SH EXAMPLES\n" + verbatim(about.examples);
   return text + environment_section(page) + exit_section();
 }

@@ -234,6 +234,17 @@ void print_warnings(const Warnings& warnings) {
 std::size_t warnings_printed() { return settings().warnings; }
 
 void note(std::string_view text) { write(spdlog::level::info, text); }
+std::string note_line(std::string_view text) {
+  if (spdlog::level::info < stderr_level()) return {};
+  const spdlog::details::log_msg message("", spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+  spdlog::memory_buf_t line;
+  if (log_is_json()) {
+    JsonFormatter().format(message, line);
+  } else {
+    LineFormatter().format(message, line);
+  }
+  return {line.data(), line.size()};
+}
 void show(std::string_view text) {
   const Verbosity given = settings().verbosity;
   settings().verbosity = std::max(given, Verbosity::Normal);

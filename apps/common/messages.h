@@ -37,6 +37,8 @@ void print_warnings(const Warnings&);
 /// Warnings given to print_warnings() so far, shown or not.
 std::size_t warnings_printed();
 void note(std::string_view text);  ///< `PROGRAM: note: text`
+/// What note() would write to stderr, for who cannot call it; empty if that is nothing.
+std::string note_line(std::string_view text);
 /// What an option asks for: shown whatever the verbosity.
 void show(std::string_view text);
 void say(std::string_view text);      ///< a plain line, nothing with -q: timing, progress

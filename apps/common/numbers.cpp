@@ -1,6 +1,7 @@
 // Parsing of numbers given on the command line.
 #include "common/numbers.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -23,15 +24,33 @@ constexpr std::array kSuffixes{Suffix{"", 1},          Suffix{"k", 1000},       
                                Suffix{"M", 1'000'000}, Suffix{"G", 1'000'000'000}, Suffix{"Ki", kKi},
                                Suffix{"Mi", kKi* kKi}, Suffix{"Gi", kKi* kKi* kKi}};
 
-std::optional<std::int64_t> integer(std::string_view text) {
+struct Digits {
+  std::int64_t value;
+  std::string_view rest;  ///< behind them
+};
+std::optional<Digits> leading_digits(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{}) return std::nullopt;
-  const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  for (const Suffix& s : kSuffixes) {
-    if (rest == s.text) return checked_mul(value, s.factor);
-  }
-  return std::nullopt;
+  return Digits{value, {end, static_cast<std::size_t>(text.data() + text.size() - end)}};
+}
+
+const Suffix* find_suffix(std::string_view text) {
+  const auto found = std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& s) { return s.text == text; });
+  return found == kSuffixes.end() ? nullptr : &*found;
+}
+
+std::optional<std::int64_t> integer(std::string_view text) {
+  const auto digits = leading_digits(text);
+  const Suffix* const suffix = digits ? find_suffix(digits->rest) : nullptr;
+  return suffix == nullptr ? std::nullopt : checked_mul(digits->value, suffix->factor);
+}
+
+/// Of a number behind which something else stands, "4kb": what may stand there.
+std::string suffixes_instead(std::string_view text) {
+  const auto digits = leading_digits(text);
+  if (!digits || find_suffix(digits->rest) != nullptr) return {};
+  return "; it may end in " + suffixes_text();
 }
 
 std::optional<double> real(std::string_view text) {
@@ -56,10 +75,20 @@ std::string shortest(double value) {
 
 }  // namespace
 
+std::string suffixes_text() {
+  std::string thousands, binary;
+  for (const Suffix& s : kSuffixes) {
+    std::string& list = s.text.ends_with('i') ? binary : thousands;
+    if (!s.text.empty()) list += (list.empty() ? "" : ", ") + std::string(s.text);
+  }
+  return thousands + " (powers of 1000), " + binary + " (powers of 1024)";
+}
+
 std::int64_t parse_integer(std::string_view option, std::string_view text, std::int64_t min, std::int64_t max) {
   const auto value = integer(text);
   if (!value || *value < min || *value > max) {
-    fail(option, text, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+    fail(option, text,
+         "a whole number from " + std::to_string(min) + " to " + std::to_string(max) + suffixes_instead(text));
   }
   return *value;
 }

@@ -1,5 +1,4 @@
-// Numbers on the command line: the whole text must be one, in range, in any locale. Integers take the suffixes k, K, M,
-// G (powers of 1000) and Ki, Mi, Gi (powers of 1024).
+// Numbers on the command line: the whole text must be one, in range, in any locale. Integers take suffixes, as 32k.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,9 @@
 namespace llm::app {
 
 inline constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+
+/// "k, K, M, G (powers of 1000), Ki, Mi, Gi (powers of 1024)"
+std::string suffixes_text();
 
 /// Throw ErrorKind::Usage naming the option, what was given and what is allowed.
 std::int64_t parse_integer(std::string_view option, std::string_view text, std::int64_t min, std::int64_t max);

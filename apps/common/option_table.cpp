@@ -5,6 +5,8 @@
 #include <cctype>
 #include <cstdint>
 
+#include "common/numbers.h"
+
 namespace llm::app {
 namespace {
 
@@ -34,7 +36,8 @@ constexpr Alias kCommonAliases[] = {
     {"-hfr", "--hf-repo"},  {"-hff", "--hf-file"},        {"-tb", "--threads-batch"}, {"-ngl", "--gpu-layers"},
     {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},    {"-ncffn", "--n-cpu-ffn"},  {"-ot", "--override-tensor"},
     {"-dev", "--device"},   {"-nkvo", "--no-kv-offload"}, {"-sm", "--split-mode"},    {"-ts", "--tensor-split"},
-    {"-mg", "--main-gpu"}};
+    {"-mg", "--main-gpu"},  {"-cb", "--cont-batching"},   {"-nr", "--no-repack"},     {"-fa", "--flash-attn"},
+    {"-fit", "--fit"},      {"-lzm", "--lazy-mode"}};
 
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
   std::vector<std::string> names;
@@ -135,6 +138,8 @@ std::string_view meant_by(std::string_view name, std::span<const Alias> aliases)
   }
   return name;
 }
+
+std::string numbers_text() { return "Numbers take the suffixes " + suffixes_text() + "."; }
 
 std::span<const ExitCode> exit_codes() { return kExitCodes; }
 

@@ -69,9 +69,8 @@ struct Description {
   std::string intro, sections, examples;
 };
 Description description(const Command&);
-/// Of every program, in help and manual.
-inline constexpr std::string_view kNumbersText =
-    "Numbers take the suffixes k, K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024).";
+/// A sentence about numbers, in help and manual of every program.
+std::string numbers_text();
 struct ExitCode {
   int code;
   std::string_view meaning;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "backend/registry/registry.h"
@@ -122,6 +123,32 @@ void add_device_options(Command& cli, Placement& p) {
       ->take_last();
 }
 
+BackendChoice find_backend(const Placement& p) {
+  using Failure = BackendChoice::Failure;
+  refuse_contradictions(p);
+  if (!p.backend.empty() && p.backend != "cuda") return {p.backend};
+  if (p.gpu_layers == 0 || !p.host_option.empty()) return {"cpu"};
+  const GpuReport report = look_for_gpus();
+  const bool unasked = p.gpu_layers == Placement::kAuto && p.gpus.named.empty() && p.backend.empty();
+  if (report.state == GpuReport::State::Usable)
+    return {"cuda", on_gpus(p, report), unasked ? Failure::MeansCpu : Failure::IsTheUsers};
+  if (!p.backend.empty()) return {p.backend};  // which says why it cannot
+  if (p.gpu_layers != Placement::kAuto) {
+    throw Error(ErrorKind::Device, "option " + asked(p) + ": no GPU can be used: " + report.reason +
+                                       "; 0 and auto run the model on the CPU");
+  }
+  for (const TensorOverride& o : p.overrides) {
+    if (o.device != TensorOverride::kHost)
+      throw Error(ErrorKind::Device, "option " + o.given + ": no GPU can be used: " + report.reason);
+  }
+  if (!p.gpus.named.empty()) {
+    throw Error(ErrorKind::Device, "option --device " + gpu_name(p.gpus.named.front()) +
+                                       ": no GPU can be used: " + report.reason + "; none runs the model on the CPU");
+  }
+  if (report.state == GpuReport::State::Unusable) warn_of_cpu(report.reason);
+  return {"cpu"};
+}
+
 }  // namespace
 
 std::string gpu_text(const Gpu& gpu) {
@@ -215,29 +242,20 @@ std::vector<TensorOverride> all_overrides(std::string_view option, const std::ve
 }
 
 BackendChoice choose_backend(const Placement& p) {
-  using Failure = BackendChoice::Failure;
-  refuse_contradictions(p);
-  if (!p.backend.empty() && p.backend != "cuda") return {p.backend};
-  if (p.gpu_layers == 0 || !p.host_option.empty()) return {"cpu"};
-  const GpuReport report = look_for_gpus();
-  const bool unasked = p.gpu_layers == Placement::kAuto && p.gpus.named.empty() && p.backend.empty();
-  if (report.state == GpuReport::State::Usable)
-    return {"cuda", on_gpus(p, report), unasked ? Failure::MeansCpu : Failure::IsTheUsers};
-  if (!p.backend.empty()) return {p.backend};  // which says why it cannot
-  if (p.gpu_layers != Placement::kAuto) {
-    throw Error(ErrorKind::Device, "option " + asked(p) + ": no GPU can be used: " + report.reason +
-                                       "; 0 and auto run the model on the CPU");
-  }
-  for (const TensorOverride& o : p.overrides) {
-    if (o.device != TensorOverride::kHost)
-      throw Error(ErrorKind::Device, "option " + o.given + ": no GPU can be used: " + report.reason);
-  }
-  if (!p.gpus.named.empty()) {
-    throw Error(ErrorKind::Device, "option --device " + gpu_name(p.gpus.named.front()) +
-                                       ": no GPU can be used: " + report.reason + "; none runs the model on the CPU");
-  }
-  if (report.state == GpuReport::State::Unusable) warn_of_cpu(report.reason);
-  return {"cpu"};
+  const BackendChoice choice = find_backend(p);
+  if (choice.name != "cuda") warn_of_idle_options(p);
+  return choice;
+}
+
+void warn_of_idle_options(const Placement& p) {
+  static bool told = false;  // a draft model has the same options
+  if (std::exchange(told, true)) return;
+  const auto warn = [](const std::string& option) {
+    print_warnings({{"no-effect", option + " has no effect: the model runs on the CPU"}});
+  };
+  if (p.gpus.split == DeviceWish::Split::Layers) warn("--split-mode layer");
+  if (!p.gpus.shares.empty()) warn("--tensor-split");
+  if (p.gpus.main) warn("--main-gpu " + std::to_string(*p.gpus.main));
 }
 
 void warn_of_cpu(const std::string& reason) {

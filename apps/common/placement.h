@@ -48,10 +48,13 @@ struct BackendChoice {
   } failure = Failure::IsTheUsers;
 };
 /// Throws ErrorKind::Usage for options that contradict each other, ErrorKind::Device where a GPU is asked for that
-/// cannot be used. Warns where there is one that cannot and none was asked for.
+/// cannot be used. Warns where there is one that cannot and none was asked for, and of options that do nothing on the
+/// CPU.
 BackendChoice choose_backend(const Placement&);
 
 /// Why a model runs on the CPU although there is a GPU.
 void warn_of_cpu(const std::string& reason);
+/// Of a model that runs on the CPU: that options about several GPUs are for nothing. Said once.
+void warn_of_idle_options(const Placement&);
 
 }  // namespace llm::app

@@ -1,9 +1,10 @@
-// Handlers do only what is allowed inside one: lock-free atomics, write, unlink, _exit.
+// Handlers do only what is allowed inside one: lock-free atomics, write, unlink, tcsetattr, _exit.
 #include "common/signals.h"
 
 #include <signal.h>
 #include <unistd.h>
 
+#include <list>
 #include <string>
 
 #include "base/error.h"
@@ -21,7 +22,10 @@ std::atomic<int> g_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<OnSignal>::is_always_lock_free &&
               std::atomic<int>::is_always_lock_free && std::atomic<void*>::is_always_lock_free);
 
-std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr};
+std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr}, g_last_words{nullptr};
+
+std::atomic<const termios*> g_modes{nullptr};
+std::atomic<int> g_modes_fd{-1};
 
 void write_bytes(int fd, const char* bytes) {
   if (bytes == nullptr) return;
@@ -31,8 +35,12 @@ void write_bytes(int fd, const char* bytes) {
 }
 
 [[noreturn]] void end_now(int code) {
+  const termios* const modes = g_modes.load();
+  if (const int fd = g_modes_fd.load(); modes != nullptr && ::tcgetpgrp(fd) == ::getpgrp())
+    ::tcsetattr(fd, TCSANOW, modes);
   write_bytes(STDOUT_FILENO, g_undo_stdout.load());
   write_bytes(STDERR_FILENO, g_undo_stderr.load());
+  write_bytes(STDERR_FILENO, g_last_words.load());
   OutputFile::remove_unfinished();
   ::_exit(code);
 }
@@ -86,7 +94,17 @@ void install_signal_handlers() {
 
 void undo_on_signal(int fd, const char* bytes) { (fd == STDOUT_FILENO ? g_undo_stdout : g_undo_stderr).store(bytes); }
 
+void restore_on_signal(int fd, const termios* modes) {
+  g_modes_fd.store(fd);
+  g_modes.store(modes);
+}
+
 void on_signal(OnSignal what) { g_on_signal.store(what); }
+void set_last_words(const std::string& line) {
+  static std::list<std::string> all;  // a handler may be reading any of them
+  all.push_back(line);
+  g_last_words.store(line.empty() ? nullptr : all.back().c_str());
+}
 const std::atomic<bool>& stop_requested() { return g_stop; }
 bool forget_interrupt() {
   int interrupt = SIGINT;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace llm::app {
 
@@ -19,6 +20,8 @@ void install_signal_handlers();
 /// 8 then.
 void report_lost_files();
 void on_signal(OnSignal);
+/// This goes to stderr, as it is, when a signal ends the program at once from now on; empty: nothing.
+void set_last_words(const std::string& line);
 const std::atomic<bool>& stop_requested();
 /// Forgets a Ctrl-C that asked for a stop, once its work has stopped; other signals stay. True if there was one.
 bool forget_interrupt();

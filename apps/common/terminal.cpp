@@ -38,7 +38,7 @@ bool simple_io() { return g_simple || (::isatty(STDIN_FILENO) == 1 && !obeys_seq
 bool stderr_redraws() { return stderr_is_terminal() && !g_simple && obeys_sequences() && !log_is_json(); }
 
 std::size_t text_width(int fd) {
-  constexpr std::size_t kWidth = 100, kLeastWidth = 60, kMostWidth = 120;
+  constexpr std::size_t kWidth = 80, kLeastWidth = 60, kMostWidth = 120;
   winsize size{};
   if (::isatty(fd) != 1 || ::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidth;
   return std::clamp<std::size_t>(size.ws_col, kLeastWidth, kMostWidth);

@@ -26,7 +26,7 @@ bool simple_io();
 /// A line of stderr may be drawn again and again.
 bool stderr_redraws();
 
-/// Columns for text that is wrapped or cut to be read: those of the terminal, within what reads well; 100 for what is
+/// Columns for text that is wrapped or cut to be read: those of the terminal, within what reads well; 80 for what is
 /// none.
 std::size_t text_width(int fd);
 

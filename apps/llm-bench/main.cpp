@@ -195,7 +195,7 @@ int body(int argc, char** argv) {
   Table table(options, what);
   table.begin();
   for (const Test& test : list) {
-    Result result = runner.run(test, options.repetitions);
+    Result result = runner.run(test, options.sampling);
     if (options.roofline) result.nodes = runner.nodes(test);
     table.row(test, result);
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "common/accepted_options.h"
 #include "common/cache_type.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -116,7 +117,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   add_list(cli, "-d,--n-depth", "-d", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
   add_list(cli, "--parallel", "-np", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1)");
   app::add_cache_types(cli, o.cache.k, o.cache.v);
-  app::add_integer(cli, "-r,--repetitions", o.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
+  app::add_integer(cli, "-r,--repetitions", o.sampling.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
   cli.add_option_function<std::string>(
          "-o,--output", [&o](const std::string& text) { o.format = format(text); }, "form of the results (default md)")
       ->type_name("md|json|jsonl|csv")
@@ -124,6 +125,10 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag("--roofline", o.roofline,
                "show which limit binds each test, the speed at that limit, and what each kind of node took in one more "
                "run, which is watched");
+  cli.add_flag_callback(
+      "--no-warmup", [&o] { o.sampling.warm_up = Sampling::WarmUp::None; },
+      "measure from the first run on, which finds caches and clock as they are");
+  app::add_accepted_options(cli);
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
   refuse_repeated(cli);

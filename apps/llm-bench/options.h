@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "common/app.h"
+#include "runner.h"
 #include "workload.h"
 
 namespace llm::bench {
@@ -17,7 +18,7 @@ struct Options {
   app::ModelOptions model;
   std::vector<int> prompts, generated, depths, parallel;
   CacheFormat cache;
-  int repetitions = 5;
+  Sampling sampling;
   Format format = Format::Markdown;
   bool roofline = false;
 };

@@ -80,16 +80,16 @@ Limits Runner::measure_limits(const Test& test) {
   return meters_.try_emplace(threads_.of(test), threads_.of(test)).first->second.measure();
 }
 
-Result Runner::run(const Test& test, int repetitions) {
+Result Runner::run(const Test& test, const Sampling& sampling) {
   prepare(test);
   app::Progress progress(test.name());
   const Test warm_up{test.kind, test.kind == Test::Kind::Prompt ? test.n : 1, test.depth, test.parallel};
-  timed(warm_up);
+  if (sampling.warm_up == Sampling::WarmUp::Once) timed(warm_up);
 
   std::vector<double> speeds, shares;
   std::vector<Limits> limits{measure_limits(test)};
-  for (int i = 0; i < repetitions; ++i) {
-    progress.update(static_cast<double>(i) / repetitions);
+  for (int i = 0; i < sampling.repetitions; ++i) {
+    progress.update(static_cast<double>(i) / sampling.repetitions);
     prepare(test);
     speeds.push_back(static_cast<double>(test.tokens()) / timed(test));
     limits.push_back(measure_limits(test));

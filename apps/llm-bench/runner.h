@@ -15,6 +15,12 @@
 
 namespace llm::bench {
 
+/// How a test is measured.
+struct Sampling {
+  int repetitions = 5;
+  enum class WarmUp : std::uint8_t { Once, None } warm_up = WarmUp::Once;
+};
+
 struct Result {
   double tokens_per_second = 0;  ///< mean over the samples
   double deviation = 0;          ///< sample standard deviation; 0 for one sample
@@ -39,7 +45,7 @@ class Runner {
  public:
   /// Throws ErrorKind::Memory if the cache that a test needs does not fit.
   Runner(Model&, const Threads&, std::span<const Test>, CacheFormat);
-  Result run(const Test&, int repetitions);
+  Result run(const Test&, const Sampling&);
   /// What its nodes take in a run that is watched, which takes longer.
   std::vector<NodeFigures> nodes(const Test&);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "collector.h"
+#include "common/accepted_options.h"
 #include "common/app.h"
 #include "common/messages.h"
 #include "common/model_output.h"
@@ -32,7 +33,8 @@ constexpr const char* kDescription =
     "chunks of text like what the model will be used for are enough.\n\n"
     "Examples:\n"
     "  llm-imatrix -m model-f16.gguf -f text.txt -o model.imatrix.gguf\n"
-    "  llm-imatrix -m model-f16.gguf -f more.txt -o both.gguf --in-file model.imatrix.gguf";
+    "  llm-imatrix -m model-f16.gguf -f more.txt -o both.gguf \\\n"
+    "              --in-file model.imatrix.gguf";
 
 struct Options {
   app::ModelOptions model;
@@ -58,6 +60,8 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
       "--process-output", [&o] { o.last = LastProduct::Watch; }, "also the matrix that gives the logits");
   cli.add_flag_callback(
       "--force", [&o] { o.existing = app::Existing::Replace; }, "replace a file that exists");
+  app::add_accepted_options(cli);
+  app::add_accepted_flag(cli, "--no-warmup", app::kNoWarmUp);
   app::add_common_options(cli);
   constexpr std::array<std::string_view, 1> kWritten{"--output-file"};
   if (const auto code = app::parse(cli, argc, argv, {.written = kWritten, .takes_stdout = kWritten[0]})) return code;

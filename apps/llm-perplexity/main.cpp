@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "common/accepted_options.h"
 #include "common/app.h"
 #include "common/cache_type.h"
 #include "common/messages.h"
@@ -63,6 +64,8 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   add_file("--save-logits", o.save_logits, "write the logits of the scored positions to this .npy file");
   add_file("--kl-base", o.kl_base, "compare with the logits in this .npy file");
   app::add_cache_types(cli, o.cache.k, o.cache.v);
+  app::add_accepted_options(cli);
+  app::add_accepted_flag(cli, "--no-warmup", app::kNoWarmUp);
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .written = kWritten})) return code;
   if (o.text.empty() == o.tokens.empty())

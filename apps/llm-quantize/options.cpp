@@ -21,7 +21,8 @@ constexpr const char* kDescription =
     "Examples:\n"
     "  llm-quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
     "  llm-quantize model-f16.gguf model-iq2.gguf IQ2_XS --imatrix model.imatrix.gguf\n"
-    "  llm-quantize model-f16.gguf out.gguf Q4_K_M --tensor-type 'ffn_down=Q6_K' --output-tensor-type Q8_0\n"
+    "  llm-quantize model-f16.gguf out.gguf Q4_K_M \\\n"
+    "               --tensor-type 'ffn_down=Q6_K' --output-tensor-type Q8_0\n"
     "  llm-quantize model-f16.gguf Q3_K_M --dry-run";
 
 std::string upper_case(std::string_view text) {

@@ -35,6 +35,7 @@ namespace llm::app {
 namespace {
 
 constexpr int kSomeRowsFailed = 7;
+constexpr const char* kGoesOn = "stopped; --resume goes on after the rows that are done";
 
 BatchStart start_mode(const BatchOptions& o) {
   if (o.retry_failed) return BatchStart::RetryFailed;
@@ -350,7 +351,9 @@ BatchControl BatchRun::after_step(const BatchProgress& p, BatchProgressLine& lin
   if (!std::exchange(draining_, true)) {
     line.drain();
     line.clear();
-    say("finishing the " + std::to_string(p.rows_running) + " rows that run; Ctrl-C again ends at once");
+    say("finishing the " + (p.rows_running == 1 ? "row that runs" : std::to_string(p.rows_running) + " rows that run") +
+        "; Ctrl-C again ends at once" + (output_->is_file() ? ", and --resume goes on in either case" : ""));
+    if (output_->is_file()) set_last_words(note_line(kGoesOn));  // again, for the time that JSON tells
   }
   return BatchControl::Drain;
 }
@@ -392,7 +395,7 @@ void BatchRun::fail_what_is_too_long(const SessionOptions& session) {
   const std::optional<std::int64_t> context = context_of(*model_, session);
   std::map<std::size_t, std::int64_t> too_long;  // the tokens, by the work
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const std::int64_t tokens = std::ssize(rows_[i].prompt);
+    const std::int64_t tokens = std::ssize(*rows_[i].prompt);
     if (context && tokens > *context) too_long.emplace(choice_of_[i].first, tokens);
   }
   for (const auto& [work, tokens] : too_long) fail_row(work_[work].index, too_long_for(*context, tokens));
@@ -414,7 +417,7 @@ int BatchRun::plan() {
   encode_rows();
   if (!rows_.empty()) fail_what_is_too_long(session_of(rows_at_once()));
   std::vector<std::span<const Token>> prompts;
-  for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
+  for (const BatchRow& row : rows_) prompts.emplace_back(*row.prompt);
   print_batch_plan(measure_batch(prompts, row_order()), requests_.size(), failed_);
   if (rows_.empty()) return 0;
   const int parallel = rows_at_once();
@@ -472,6 +475,7 @@ int BatchRun::run() {
   open_state();
   const auto begin = std::chrono::steady_clock::now();
   try {
+    if (output_->is_file()) set_last_words(note_line(kGoesOn));
     on_signal(OnSignal::AskToStop);
     encode_rows();
     if (!ends_early()) compute();
@@ -485,6 +489,7 @@ int BatchRun::run() {
     }
     throw;
   }
+  set_last_words("");
   const bool too_many = too_many_failures();
   drop_held();
   const int signal = signal_exit_code();
@@ -498,7 +503,7 @@ int BatchRun::run() {
     return kSomeRowsFailed;
   }
   if (signal != 0 && !whole) {
-    if (output_->is_file()) note("stopped; --resume goes on after the rows that are done");
+    if (output_->is_file()) note(kGoesOn);
     return signal;
   }
   return state_.failed > 0 ? kSomeRowsFailed : 0;

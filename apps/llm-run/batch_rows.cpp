@@ -71,15 +71,17 @@ RequestRows BatchRowMaker::rows_of(const BatchRequest& r) {
     return made;
   }
   made.shape = prompts.front().shape;
-  for (const RowPrompted& prompt : prompts) {
+  AnswerOptions options = answer_options(r, common_);
+  options.constraint = constraint_of(r.changes);
+  options.breakers = breakers_of(options.sampling);
+  options.reasoning = prompts.front().reasoning;  // a list of prompts has none: they are no chats
+  const Shared<AnswerOptions> answer = std::move(options);
+  for (RowPrompted& prompt : prompts) {
     made.prompt_tokens += std::ssize(prompt.tokens);
+    BatchRow row{.prompt = std::move(prompt.tokens), .answer = answer, .max_seconds = max_seconds_};
     for (int i = 0; i < r.choices; ++i) {
-      BatchRow row{prompt.tokens, answer_options(r, common_), max_seconds_};
-      row.answer.reasoning = prompt.reasoning;
-      row.answer.row += made.rows.size();
-      row.answer.constraint = constraint_of(r.changes);
-      row.answer.breakers = breakers_of(row.answer.sampling);
-      made.rows.push_back(std::move(row));
+      row.choice = made.rows.size();
+      made.rows.push_back(row);
     }
   }
   return made;

@@ -34,17 +34,17 @@ bool may_end_early(const AnswerOptions& a) {
 
 Plan plan_of(std::span<const BatchRow> rows, RowOrder order, std::int64_t context) {
   std::vector<std::span<const Token>> prompts;
-  for (const BatchRow& row : rows) prompts.emplace_back(row.prompt);
+  for (const BatchRow& row : rows) prompts.emplace_back(*row.prompt);
   Plan plan;
   for (const PrefixStep& step : prefix_order(prompts, order)) {
     const BatchRow& row = rows[step.prompt];
-    const std::size_t shared = std::min(step.shared, row.prompt.size() - 1);
-    plan.rows.push_back({.prompt = static_cast<std::int64_t>(row.prompt.size()),
+    const std::size_t shared = std::min(step.shared, row.prompt->size() - 1);
+    plan.rows.push_back({.prompt = static_cast<std::int64_t>(row.prompt->size()),
                          .shared = shared < kLeastShared ? 0 : static_cast<std::int64_t>(shared),
                          .generated = most_tokens(row, context)});
     plan.generated += plan.rows.back().generated;
-    plan.unlimited += row.answer.max_tokens < 0 ? 1 : 0;
-    plan.certain = plan.certain && !may_end_early(row.answer) && row.answer.max_tokens >= 0;
+    plan.unlimited += row.answer->max_tokens < 0 ? 1 : 0;
+    plan.certain = plan.certain && !may_end_early(*row.answer) && row.answer->max_tokens >= 0;
   }
   return plan;
 }

@@ -241,7 +241,7 @@ void Chat::why(const std::string& number) {
     throw Error(ErrorKind::Usage,
                 loaded ? "the last answer was not made here; /regen answers again" : "there is no answer yet");
   }
-  if (number.empty()) return tell(token_list(tokens, tokenizer));
+  if (number.empty()) return tell(token_list(tokens, tokenizer, state_.width()));
   constexpr std::size_t kShown = 10;
   const auto n = parse_integer("/why", number, 1, static_cast<std::int64_t>(tokens.size()));
   tell(alternatives(state_.talk.explain(static_cast<std::size_t>(n) - 1, kShown), tokenizer));
@@ -275,10 +275,14 @@ int run_chat(const RunOptions& options) {
   SessionOptions session_settings = session_options(options, *model);
   session_settings.beside = drafting.memory();
   Session session(*model, session_settings);
+  const ChatState* shown = nullptr;  // once there is one
   std::unique_ptr<LineEditor> editor;
   if (!simple_io()) {
     editor = LineEditor::open({.history = options.chat.keep_history ? history_file() : std::filesystem::path(),
-                               .complete = complete_chat_line});
+                               .complete = [&shown](std::string_view typed) {
+                                 return complete_chat_line(
+                                     typed, shown != nullptr ? shown->branches.names() : std::vector<std::string>{});
+                               }});
   }
   ChatState state{.options = options,
                   .model = *model,
@@ -287,6 +291,7 @@ int run_chat(const RunOptions& options) {
                   .editor = editor.get(),
                   .settings = std::move(settings),
                   .speculation = drafting.start(session)};
+  shown = &state;
   return Chat(state).run(first);
 }
 

@@ -1,5 +1,7 @@
 #include "chat_answers.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "answer_printer.h"
@@ -10,6 +12,7 @@
 #include "common/progress.h"
 #include "common/signals.h"
 #include "form_warning.h"
+#include "quiet_terminal.h"
 
 namespace llm::app {
 
@@ -35,6 +38,8 @@ bool ChatAnswers::answer() {
   AnswerPrinter printer(thinking_style(chat_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
   ChatMessage made{ChatMessage::Role::Assistant, {}};
   on_signal(editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
+  std::optional<QuietTerminal> quiet;
+  if (editor != nullptr) quiet.emplace(STDIN_FILENO);
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));
@@ -74,7 +79,8 @@ bool ChatAnswers::answer() {
   } else if (nothing) {
     const std::string waiting =
         chat_.begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
-    chat_.tell("\n(stopped before there was an answer: the message is not kept" + waiting + ")\n");
+    const std::string told = "(stopped before there was an answer: the message is not kept" + waiting + ")";
+    chat_.tell("\n" + wrapped(told, chat_.width(), 0) + "\n");
   } else {
     ++count_;
     printer.finish();

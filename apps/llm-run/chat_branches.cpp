@@ -8,6 +8,12 @@ namespace llm::app {
 
 std::string turns_text(std::size_t n) { return std::to_string(n) + (n == 1 ? " turn" : " turns"); }
 
+std::vector<std::string> ChatBranches::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, branch] : others_) names.push_back(name);
+  return names;
+}
+
 std::string ChatBranches::list(const Conversation& talk) const {
   std::string text = "* " + current_ + ", " + turns_text(talk.turns()) + "\n";
   for (const auto& [name, kept] : others_)

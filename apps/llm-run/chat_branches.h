@@ -23,6 +23,8 @@ class ChatBranches {
 
   const std::string& current() const { return current_; }
   const std::map<std::string, ChatBranch>& others() const { return others_; }
+  /// Of the others.
+  std::vector<std::string> names() const;
   /// The current one, then the others, a line each.
   std::string list(const Conversation&) const;
   /// Goes on in a copy of that name, or back in the branch that has it, and says which. Throws ErrorKind::Usage for the

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "chat_settings.h"
 #include "common/help_page.h"
 #include "common/input.h"
 
@@ -114,6 +115,55 @@ std::vector<std::string> paths_from(std::string_view typed) {
   return found;
 }
 
+/// Lines in which one of the words stands for what `typed` has from `at` on, which begins the word.
+std::vector<std::string> beginning_with(std::string_view typed, std::size_t at, const std::vector<std::string>& words) {
+  std::vector<std::string> lines;
+  for (const std::string& word : words) {
+    if (word.starts_with(typed.substr(at))) lines.push_back(std::string(typed.substr(0, at)) + word);
+  }
+  return lines;
+}
+
+/// Of "[on|off|auto|N]" those that stand for themselves.
+std::vector<std::string> words_of(const Row& row) {
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : std::string(row.arguments) + "|") {
+    if (c == '[' || c == ']') continue;
+    if (c != '|') {
+      word += c;
+      continue;
+    }
+    if (!word.empty() && std::all_of(word.begin(), word.end(), is_lower)) words.push_back(word);
+    word.clear();
+  }
+  return words;
+}
+
+/// "/help set" and "/help /set" are the same.
+std::vector<std::string> complete_help(std::string_view typed, std::size_t at) {
+  std::vector<std::string> names = supported_names();
+  if (!typed.substr(at).starts_with('/')) std::for_each(names.begin(), names.end(), [](auto& n) { n.erase(0, 1); });
+  return beginning_with(typed, at, names);
+}
+
+/// The name as far as it is typed, "--top-k" or "top_k"; behind it the value, or its last item.
+std::vector<std::string> complete_setting(std::string_view typed, std::size_t at) {
+  const std::size_t space = typed.find_first_of(" =", at);
+  if (space != std::string_view::npos) {
+    const std::size_t value = std::max(typed.find_last_of(" =;,") + 1, space + 1);
+    return beginning_with(typed, value, setting_words(setting_name(typed.substr(at, space - at))));
+  }
+  const std::string_view name = typed.substr(at);
+  const std::size_t letters = std::min(name.find_first_not_of('-'), name.size());
+  std::vector<std::string> names = setting_names();
+  if (name.find('-') != std::string_view::npos) {
+    for (std::string& n : names) std::replace(n.begin(), n.end(), '_', '-');
+  }
+  return beginning_with(typed, at + letters, names);
+}
+
 }  // namespace
 
 ChatLine read_chat_line(std::string_view line) {
@@ -137,20 +187,20 @@ ChatLine read_chat_line(std::string_view line) {
           .works_on_files = row->takes_path};
 }
 
-std::vector<std::string> complete_chat_line(std::string_view typed) {
+std::vector<std::string> complete_chat_line(std::string_view typed, std::span<const std::string> branches) {
   if (!typed.starts_with('/')) return {};
   const std::size_t space = typed.find(' ');
-  std::vector<std::string> found;
-  if (space == std::string_view::npos) {
-    for (const std::string& name : supported_names()) {
-      if (name.starts_with(typed)) found.push_back(name);
-    }
-    return found;
-  }
+  if (space == std::string_view::npos) return beginning_with(typed, 0, supported_names());
   const Row* row = find_row(typed.substr(0, space));
-  if (row == nullptr || !row->takes_path) return {};
-  for (const std::string& path : paths_from(trimmed(typed.substr(space)))) {
-    found.push_back(std::string(typed.substr(0, space + 1)) + path);
+  if (row == nullptr) return {};
+  const std::size_t begin = std::min(typed.find_first_not_of(' ', space), typed.size());
+  if (row->command == C::Set) return complete_setting(typed, begin);
+  if (row->command == C::Help) return complete_help(typed, begin);
+  if (row->command == C::Fork) return beginning_with(typed, begin, {branches.begin(), branches.end()});
+  std::vector<std::string> found = beginning_with(typed, begin, words_of(*row));
+  if (row->takes_path) {
+    for (const std::string& path : paths_from(trimmed(typed.substr(begin))))
+      found.push_back(std::string(typed.substr(0, begin)) + path);
   }
   return found;
 }
@@ -168,7 +218,7 @@ std::string chat_help(const std::string& name, std::size_t width) {
   }
   for (const char* line :
        {"A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines; //... begins with a slash.",
-        "Ctrl-C stops an answer, Ctrl-G opens $EDITOR, Tab completes commands and paths."}) {
+        "Ctrl-C stops an answer, Ctrl-G opens $EDITOR, Tab completes commands and what they take."}) {
     text += wrapped(line, width, 0) + "\n";
   }
   return text;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,8 +48,9 @@ struct ChatLine {
 /// exist, with the nearest one, and for one that lacks its file.
 ChatLine read_chat_line(std::string_view line);
 
-/// The commands that `typed` may become, for Tab; after one that takes a file, the paths.
-std::vector<std::string> complete_chat_line(std::string_view typed);
+/// What `typed` may become, for Tab: commands, and behind one its words, the names and words of settings, paths, or
+/// those of `branches` that are no others.
+std::vector<std::string> complete_chat_line(std::string_view typed, std::span<const std::string> branches);
 
 /// What /help shows: of the command of this name, with or without its slash, or of all. Throws ErrorKind::Usage for one
 /// that does not exist.

@@ -77,10 +77,16 @@ std::string context_table(const Conversation& talk, const Session& session, cons
          wrapped("wait before the next message (/read, /glob); /undo drops them", width, kColumn) + "\n";
 }
 
-std::string token_list(std::span<const Token> tokens, const Tokenizer& tokenizer) {
+std::string token_list(std::span<const Token> tokens, const Tokenizer& tokenizer, std::size_t width) {
   std::string text;
+  std::size_t column = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    text += (i == 0 ? "" : " ") + std::to_string(i + 1) + ":\"" + escaped(tokenizer.piece(tokens[i], true)) + "\"";
+    const std::string one = std::to_string(i + 1) + ":\"" + escaped(tokenizer.piece(tokens[i], true)) + "\"";
+    const std::size_t columns = columns_of(one);
+    const bool fits = column == 0 || column + 1 + columns <= width;
+    if (column > 0) text += fits ? " " : "\n";
+    column = (column > 0 && fits ? column + 1 : 0) + columns;
+    text += one;
   }
   return text + "\n";
 }

@@ -22,7 +22,7 @@ struct PendingText {
 /// Tokens of each message, of all, of the context, of what waits, in lines of at most `width` columns.
 std::string context_table(const Conversation&, const Session&, const PendingText&, std::size_t width);
 /// The tokens of an answer, numbered from 1.
-std::string token_list(std::span<const Token>, const Tokenizer&);
+std::string token_list(std::span<const Token>, const Tokenizer&, std::size_t width);
 /// The likeliest tokens in the place of one, with what the model gives them.
 std::string alternatives(const Logprobs&, const Tokenizer&);
 

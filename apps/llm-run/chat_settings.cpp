@@ -73,9 +73,8 @@ constexpr SetElsewhere kSetElsewhere[] = {
     if (has_name(s.names, name))
       throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) + "\"; " + s.how);
   }
-  std::vector<std::string> known{
-      "predict", "seed", "samplers",       "sampler_seq", "logit_bias",       "dry_sequence_breaker",
-      "greedy",  "stop", "reverse_prompt", "reasoning",   "reasoning_budget", "reasoning_effort"};
+  std::vector<std::string> known = setting_names();
+  known.insert(known.end(), {"sampler_seq", "reverse_prompt"});
   for (const SamplingParameter& p : sampling_parameters()) {
     for (std::string& n : names_of(p)) known.push_back(std::move(n));
   }
@@ -162,6 +161,26 @@ std::string setting_name(std::string_view given) {
   std::string text(given.substr(std::min(given.find_first_not_of('-'), given.size())));
   std::replace(text.begin(), text.end(), '-', '_');
   return text;
+}
+
+std::vector<std::string> setting_names() {
+  std::vector<std::string> names{"predict",          "seed",   "stop",     "reasoning",  "reasoning_budget",
+                                 "reasoning_effort", "greedy", "samplers", "logit_bias", "dry_sequence_breaker"};
+  for (const SamplingParameter& p : sampling_parameters()) names.emplace_back(p.name);
+  return names;
+}
+
+std::vector<std::string> setting_words(const std::string& name) {
+  if (name == "reasoning") return {"on", "off", "auto"};
+  if (name == "reasoning_effort") return reasoning_efforts();
+  if (name == "greedy") return {"on"};
+  if (name == "stop" || name == "logit_bias") return {"off"};
+  if (name == "mirostat") return {"0", "1", "2"};
+  std::vector<std::string> words;
+  if (name == "samplers") {
+    for (const SamplerKind kind : default_sampler_order()) words.emplace_back(llm::name(kind));
+  }
+  return words;
 }
 
 std::vector<std::string> settings_of(const std::function<bool(const std::string& option)>& is_typed) {

@@ -26,6 +26,11 @@ struct ChatSettings {
 /// A setting's name as on the command line or in requests, in one spelling: "--top-k" is "top_k".
 std::string setting_name(std::string_view given);
 
+/// The names that /set takes, in one spelling, one of each setting.
+std::vector<std::string> setting_names();
+/// The words that such a setting's value may be, or, of samplers, one of its items.
+std::vector<std::string> setting_words(const std::string& name);
+
 /// The names in settings_json() that options set, of which `is_typed` says whether they are on the command line.
 std::vector<std::string> settings_of(const std::function<bool(const std::string& option)>& is_typed);
 

@@ -4,9 +4,19 @@
 #include <utility>
 
 #include "runtime/state_file.h"
+#include "text/growing_prompt.h"
 
 namespace llm::app {
 namespace {
+
+std::vector<jinja::Value> values_of(std::span<const ChatMessage> messages) {
+  std::vector<jinja::Value> values;
+  for (const ChatMessage& m : messages) {
+    values.push_back(m.thinking.empty() ? chat_message(name(m.role), m.text)
+                                        : chat_message(name(m.role), m.text, m.thinking));
+  }
+  return values;
+}
 
 bool is_users(const ChatMessage& m) { return m.role == ChatMessage::Role::User; }
 
@@ -19,12 +29,7 @@ Conversation::Conversation(Model& model, Session& session, PromptMaker& prompts)
 
 Prompt Conversation::render(std::span<const ChatMessage> shown, Ending ending) const {
   ChatInput input;
-  std::vector<jinja::Value> list;
-  for (const ChatMessage& m : shown) {
-    list.push_back(m.thinking.empty() ? chat_message(name(m.role), m.text)
-                                      : chat_message(name(m.role), m.text, m.thinking));
-  }
-  input.messages = chat_messages(std::move(list));
+  input.messages = chat_messages(values_of(shown));
   input.add_generation_prompt = ending == Ending::AnswerBegins;
   return prompts_.from_chat(std::move(input));
 }
@@ -230,9 +235,14 @@ std::vector<MessageSize> Conversation::sizes() const {
     before = system->tokens;
     sizes.push_back(*std::move(system));
   }
+  const std::vector<jinja::Value> values = values_of(messages);
+  GrowingPrompt shown(model_.tokenizer());
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    const auto all =
-        static_cast<std::int64_t>(render(std::span(messages).first(i + 1), Ending::AsItIs).tokens.ids.size());
+    // What a template makes of a beginning it alone can say; most of that are the tokens of the one before.
+    ChatInput input;
+    input.messages = chat_messages({values.begin(), values.begin() + static_cast<std::ptrdiff_t>(i) + 1});
+    input.add_generation_prompt = false;
+    const std::int64_t all = std::ssize(shown.encode(prompts_.text_from_chat(std::move(input))).ids);
     // A template may shorten earlier answers (their reasoning) once others follow.
     sizes.push_back({name(messages[i].role), messages[i].text, std::max<std::int64_t>(0, all - before)});
     before = all;

@@ -16,12 +16,14 @@
 #include "base/instruction_sets.h"
 #include "base/machine.h"
 #include "common/build_info.h"
+#include "common/help_page.h"
 #include "common/machine_limits.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/peak_loops.h"
 #include "common/placement.h"
 #include "common/reserved.h"
+#include "common/terminal.h"
 
 extern char** environ;
 
@@ -201,6 +203,7 @@ void variables(std::vector<Finding>& findings) {
 
 struct Speed {
   Limits limits;
+  std::size_t read_buffer = 0;                        ///< memory that was read
   std::optional<double> clock_alone, clock_together;  ///< cycles per second and thread
 };
 
@@ -212,6 +215,7 @@ Speed measure(int threads) {
   const auto start = Clock::now();
   const LimitMeter meter(threads);
   Speed s;
+  s.read_buffer = meter.buffer_bytes();
   do {
     const Limits l = meter.measure();
     keep_best(s.limits.read_bytes, l.read_bytes);
@@ -252,22 +256,24 @@ Finding reading(const Speed& s) {
   constexpr double kGiB = 1 << 30;
   const double speed = *s.limits.read_bytes;
   const std::string text = fixed_text(speed / 1e9, 1) + " GB/s: per GiB of weights that a token needs at most " +
-                           fixed_text(speed / kGiB, 1) + " tokens per second";
+                           fixed_text(speed / kGiB, 1) + " tokens per second; measured in " + bytes_text(s.read_buffer);
   if (speed >= kSlowMemory) return {Verdict::Ok, "reading memory", text};
   return {Verdict::Warning, "reading memory", text,
           "less than one channel of DDR4 gives: other programs, one memory module, or a shared host; smaller storage "
           "types help most"};
 }
 
-std::string in_columns(const std::vector<Finding>& findings) {
+std::string in_columns(const std::vector<Finding>& findings, std::size_t width) {
+  constexpr std::size_t kTextColumn = 27;
   std::string text;
   for (const Finding& f : findings) {
     std::string line(name(f.verdict));
     line.resize(9, ' ');
     line += f.subject;
-    line.resize(std::max<std::size_t>(27, line.size() + 1), ' ');
-    text += line + f.text + "\n";
-    if (!f.hint.empty() && f.verdict != Verdict::Ok) text += std::string(27, ' ') + "hint: " + f.hint + "\n";
+    line.resize(std::max(kTextColumn, line.size() + 1), ' ');
+    text += line + wrapped(f.text, width, kTextColumn) + "\n";
+    if (f.hint.empty() || f.verdict == Verdict::Ok) continue;
+    text += std::string(kTextColumn, ' ') + wrapped("hint: " + f.hint, width, kTextColumn) + "\n";
   }
   return text;
 }
@@ -318,7 +324,7 @@ int run_doctor(const DoctorOptions& o, int given_threads) {
     findings.push_back(products("f32 products", speed.limits.f32_ops, f32_peak_loop(), speed, n));
     findings.push_back(reading(speed));
   }
-  write_stdout(o.json ? as_json(findings, speed, n) : in_columns(findings));
+  write_stdout(o.json ? as_json(findings, speed, n) : in_columns(findings, text_width(STDOUT_FILENO)));
   return wrong ? static_cast<int>(ErrorKind::Runtime) : 0;
 }
 

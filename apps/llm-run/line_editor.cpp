@@ -26,6 +26,7 @@
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/signals.h"
+#include "quiet_terminal.h"
 
 namespace llm::app {
 namespace {
@@ -34,7 +35,12 @@ constexpr int kHistoryEntries = 1000;
 constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l", kPasteEnd = "\x1b[201~";
 
 std::atomic<bool> g_continued{false}, g_resized{false};
-void note_continued(int) { g_continued.store(true); }
+void note_continued(int) {
+  g_continued.store(true);
+  const int error = errno;
+  quiet_terminal_again();
+  errno = error;
+}
 void note_resized(int) { g_resized.store(true); }
 
 void set_handler(int signal, void (*handler)(int)) {
@@ -296,9 +302,10 @@ unsigned char LineEditor::Impl::complete() {
     return CC_REFRESH;
   }
   if (found.size() == 1) return CC_REFRESH_BEEP;
-  std::string list = "\n";
-  for (const std::string& f : found) list += terminal_safe(f) + "\n";
-  write(list);
+  const std::size_t same = before.rfind(' ') + 1;  // words that all begin with are not said again
+  std::vector<std::string> words;
+  for (const std::string& f : found) words.push_back(terminal_safe(std::string_view(f).substr(same)));
+  write("\n" + columned(words, static_cast<std::size_t>(std::max(columns() - 1, 1))));
   return CC_REDISPLAY;
 }
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 
-#include "accepted_options.h"
 #include "base/output_file.h"
 #include "batch_state.h"
 #include "chat_file.h"
+#include "common/accepted_options.h"
 #include "common/escapes.h"
 #include "common/events.h"
 #include "common/input.h"
@@ -28,12 +28,7 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-sys", "--system-prompt"},
                               Alias{"-sysf", "--system-prompt-file"},
                               Alias{"-np", "--parallel"},
-                              Alias{"-cb", "--cont-batching"},
                               Alias{"-kvo", "--kv-offload"},
-                              Alias{"-nr", "--no-repack"},
-                              Alias{"-fa", "--flash-attn"},
-                              Alias{"-fit", "--fit"},
-                              Alias{"-lzm", "--lazy-mode"},
                               Alias{"-rea", "--reasoning"},
                               Alias{"-b", "--batch-size"},
                               Alias{"-ub", "--ubatch-size"},
@@ -315,8 +310,9 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
                  "write the graph before and after passes; a name that ends in .dot gets Graphviz")
       ->type_name("FILE")
       ->take_last();
-  begin_group(cli, "Accepted, since it is so anyway");
   add_accepted_options(cli);
+  add_accepted_flag(cli, "--no-warmup", kNoWarmUp);
+  add_accepted_flag(cli, "--cont-batching", "rows of a batch always join and leave at any step");
   add_common_options(cli);
   cli.final_callback([&o] { declare_more_files(o); });
   if (const auto code = parse(cli, argc, argv, kPage)) return code;

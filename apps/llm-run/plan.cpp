@@ -1,11 +1,15 @@
 #include "plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
+#include "common/help_page.h"
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/terminal.h"
 #include "runtime/memory_budget.h"
 #include "runtime/prefix_order.h"
 #include "runtime/scheduler.h"
@@ -64,7 +68,9 @@ std::string context_lines(const ContextRequest& r, const ContextChoice& choice, 
 
 std::string plan_line(const std::string& what, const std::string& value) {
   constexpr std::size_t kColumn = 22;
-  return what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ') + value + "\n";
+  const std::string head = what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ');
+  // Who reads it by a program finds one line of each.
+  return head + (stdout_is_terminal() ? wrapped(value, text_width(STDOUT_FILENO), kColumn) : value) + "\n";
 }
 
 namespace {

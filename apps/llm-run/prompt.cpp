@@ -253,11 +253,15 @@ Prompt PromptMaker::from_text(PromptText text) const {
   return from_chat(std::move(input));
 }
 
-Prompt PromptMaker::from_chat(ChatInput input) const {
+const PromptMaker::Choice& PromptMaker::choice_for(const ChatInput& input) const {
   if (!has_template()) {
     throw Error(ErrorKind::Notation, "messages need a chat template; give one with --chat-template, e.g. chatml");
   }
-  const Choice& choice = input.tools.is_none() ? plain_ : with_tools_;
+  return input.tools.is_none() ? plain_ : with_tools_;
+}
+
+PromptText PromptMaker::text_from_chat(ChatInput input) const {
+  const ChatTemplate& chosen = *choice_for(input).chosen;
   std::vector<jinja::Value> messages = input.messages.items();
   if (!system_.empty() && !begins_with_system(messages)) {
     messages.insert(messages.begin(), chat_message("system", system_));
@@ -267,7 +271,12 @@ Prompt PromptMaker::from_chat(ChatInput input) const {
   input.eos = special_text(tokenizer_, tokenizer_.special().eos);
   input.now = now_ ? *now_ : local_now();
   input.variables.insert(variables_.begin(), variables_.end());
-  Prompt prompt{.text = choice.chosen->render(input), .tokens = {}, .made_by = choice.name};
+  return chosen.render(input);
+}
+
+Prompt PromptMaker::from_chat(ChatInput input) const {
+  const Choice& choice = choice_for(input);
+  Prompt prompt{.text = text_from_chat(std::move(input)), .tokens = {}, .made_by = choice.name};
   prompt.reasoning = reasoning_of(*choice.chosen, prompt.text.text);
   return finish(std::move(prompt));
 }
@@ -287,7 +296,7 @@ std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
                     number_text(prompt.text.text.size()) + " bytes:\n\n" + prompt.text.text + "\n\nIts " +
                     number_text(n) + " tokens (" +
                     (raw ? "prompt: the text" : "template: the template's text, user: the messages'") +
-                    ", rule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
+                    ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
   for (std::size_t i = 0; i < n; ++i) {
     const Token token = prompt.tokens.ids[i];
     const std::string id = std::to_string(token);

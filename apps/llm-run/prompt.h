@@ -52,6 +52,8 @@ class PromptMaker {
   Prompt from_text(PromptText text) const;
   /// Messages, tools and variables of a request, to which the options add their system text and variables.
   Prompt from_chat(ChatInput) const;
+  /// The text of such a prompt, which nobody has encoded.
+  PromptText text_from_chat(ChatInput) const;
   /// For a user who may expect otherwise: that there is no template, that a variable is not read.
   void say_what_is_lost() const;
 
@@ -61,6 +63,7 @@ class PromptMaker {
     std::string name;
   };
   Choice choose(bool with_tools) const;
+  const Choice& choice_for(const ChatInput&) const;
   void switch_thinking();
   ReasoningOptions reasoning_of(const ChatTemplate&, std::string_view prompt) const;
   void refuse_without_template() const;

@@ -43,13 +43,18 @@ const char* name(ThinkingWish wish) {
   return wish == ThinkingWish::On ? "on" : wish == ThinkingWish::Off ? "off" : "auto";
 }
 
+std::vector<std::string> reasoning_efforts() {
+  std::vector<std::string> efforts{"default"};
+  efforts.insert(efforts.end(), std::begin(kLevels), std::end(kLevels));
+  return efforts;
+}
+
 std::string reasoning_effort(const std::string& option, const std::string& text) {
   if (text == "default") return {};
   if (std::find(std::begin(kLevels), std::end(kLevels), text) != std::end(kLevels)) return text;
   std::string levels;
-  for (const std::string_view level : kLevels) levels += ", " + std::string(level);
-  throw Error(ErrorKind::Usage,
-              "option " + option + ": \"" + escaped(text) + "\" is no level; there are default" + levels);
+  for (const std::string& level : reasoning_efforts()) levels += (levels.empty() ? "" : ", ") + level;
+  throw Error(ErrorKind::Usage, "option " + option + ": \"" + escaped(text) + "\" is no level; there are " + levels);
 }
 
 void add_reasoning_options(Command& cli, ReasoningChoice& o) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/command.h"
 
@@ -39,6 +40,9 @@ struct ReasoningChoice {
 
 /// "" for default. Throws ErrorKind::Usage, with `option` in it, for what is no level.
 std::string reasoning_effort(const std::string& option, const std::string& text);
+
+/// All that it takes.
+std::vector<std::string> reasoning_efforts();
 
 void add_reasoning_options(Command&, ReasoningChoice&);
 /// Throws ErrorKind::Usage for options that contradict each other.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <new>
 #include <optional>
 #include <set>
@@ -130,6 +131,36 @@ int physical_cores(const fs::path& root) {
   std::set<std::string> cores;
   for (const int cpu : allowed_cpus(root)) cores.insert(core_of(root, cpu));
   return std::max(1, static_cast<int>(cores.size()));
+}
+
+// --- caches ---
+
+/// "32768K"
+std::uint64_t cache_bytes(const fs::path& index) {
+  std::ifstream in(index / "size");
+  std::uint64_t n = 0;
+  char unit = 0;
+  if (!(in >> n)) return 0;
+  if (!(in >> unit)) return n;
+  return n << (unit == 'K' ? 10 : unit == 'M' ? 20 : 0);
+}
+
+struct Cache {
+  int level = 0;
+  std::string cpus;  ///< that share it
+  std::uint64_t bytes = 0;
+};
+/// The one that is nearest to the memory.
+Cache outermost_cache(const fs::path& root, int cpu) {
+  Cache outermost;
+  const fs::path folder = below(root, "/sys/devices/system/cpu") / ("cpu" + std::to_string(cpu)) / "cache";
+  for (int i = 0;; ++i) {
+    const fs::path index = folder / ("index" + std::to_string(i));
+    const auto level = first_number<int>(index / "level");
+    if (!level) return outermost;
+    if (*level > outermost.level)
+      outermost = {*level, first_line(index / "shared_cpu_list").value_or(""), cache_bytes(index)};
+  }
 }
 
 // --- cgroups ---
@@ -287,6 +318,17 @@ bool set_affinity(std::span<const int> cpus) {
 }
 
 void count_cpus(std::vector<int> cpus) { counted_cpus() = std::move(cpus); }
+
+std::uint64_t last_level_cache(const fs::path& root) {
+  std::map<std::string, std::uint64_t> caches;
+  for (const int cpu : allowed_cpus(root)) {
+    const Cache cache = outermost_cache(root, cpu);
+    caches[cache.cpus.empty() ? std::to_string(cpu) : cache.cpus] = cache.bytes;
+  }
+  std::uint64_t all = 0;
+  for (const auto& [cpus, bytes] : caches) all += bytes;
+  return all;
+}
 
 ThreadChoice default_threads(const fs::path& root) {
   const int cores = physical_cores(root);

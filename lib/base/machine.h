@@ -28,6 +28,10 @@ void count_cpus(std::vector<int>);
 /// The smaller of the physical cores in the process's affinity mask and its cgroup CPU quota rounded down.
 ThreadChoice default_threads(const std::filesystem::path& root = "/");
 
+/// Bytes of the outermost caches of the processors that this process may run on, all together; 0 where the system does
+/// not say. Of a virtual machine sysconf(3) tells those of the whole chip, most of which others have.
+std::uint64_t last_level_cache(const std::filesystem::path& root = "/");
+
 /// Bytes that can still be taken without swapping: MemAvailable, and what the memory cgroups above the process leave
 /// (page cache counted as available).
 std::uint64_t available_memory(const std::filesystem::path& root = "/");

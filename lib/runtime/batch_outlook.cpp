@@ -24,16 +24,16 @@ double expected_tokens(double most, double ends_per_token) {
 }  // namespace
 
 std::int64_t most_tokens(const BatchRow& row, std::int64_t context) {
-  const auto prompt = static_cast<std::int64_t>(row.prompt.size());
+  const auto prompt = static_cast<std::int64_t>(row.prompt->size());
   if (prompt > context) return 0;
   const std::int64_t room = context - prompt + 1;  // the last token is not evaluated
-  return row.answer.max_tokens < 0 ? room : std::min(room, row.answer.max_tokens);
+  return row.answer->max_tokens < 0 ? room : std::min(room, row.answer->max_tokens);
 }
 
 std::int64_t most_positions(std::span<const BatchRow> rows, int parallel, std::int64_t context) {
   std::vector<std::int64_t> blocks;
   for (const BatchRow& row : rows) {
-    const auto prompt = static_cast<std::int64_t>(row.prompt.size());
+    const auto prompt = static_cast<std::int64_t>(row.prompt->size());
     if (prompt <= context) blocks.push_back(whole_blocks(std::min(context, prompt + most_tokens(row, context))));
   }
   const auto n = std::min(blocks.size(), static_cast<std::size_t>(parallel));
@@ -46,7 +46,7 @@ std::int64_t most_positions(std::span<const BatchRow> rows, int parallel, std::i
 
 BatchOutlook::BatchOutlook(std::span<const BatchRow> rows, std::int64_t context) : rows_(rows), context_(context) {
   for (const BatchRow& row : rows) {
-    prompts_ += static_cast<double>(row.prompt.size());
+    prompts_ += static_cast<double>(row.prompt->size());
     most_ += static_cast<double>(most_tokens(row, context));
   }
 }

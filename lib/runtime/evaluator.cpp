@@ -60,8 +60,36 @@ std::span<const float> Evaluator::eval(std::span<const Append> work, const GoOn&
   // Spare rows serve steps that nobody wants logits of.
   float* const rows = logits_.reserve(model_.backend(), wanted + steps_.size() * vocab());
   const std::vector<Reading> all = readings(work);
-  if (!compute(all, rows, rows + wanted, go_on, observer)) return {};
+  try {
+    if (!compute(all, rows, rows + wanted, go_on, observer)) return {};
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Numeric) fail_with_cause(work, all);
+    throw;
+  }
   return {rows, wanted};
+}
+
+/// A step of one token goes on in place of the recurrent state that it reads, and cannot be repeated to find where its
+/// fault comes from. Behind it that state is to be made again: with the tokens before it this one is in a step that
+/// can.
+void Evaluator::fail_with_cause(std::span<const Append> work, std::span<const Reading> failed) {
+  const std::vector<Reading> all = readings(work);
+  std::size_t lost = 0, wanted = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) lost += all[i].again > failed[i].again ? 1 : 0;
+  if (lost == 0) return;  // it was repeated
+  std::vector<std::int64_t> lengths;
+  for (const Append& a : work) {
+    lengths.push_back(sequences_.length(a.sequence));
+    wanted += rows_wanted(a) * vocab();
+  }
+  float* const rows = logits_.reserve(model_.backend(), wanted + steps_.size() * vocab());
+  try {
+    compute(all, rows, rows + wanted, {}, nullptr);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Numeric) throw;
+    return;
+  }
+  for (std::size_t i = 0; i < work.size(); ++i) sequences_.rewind(work[i].sequence, lengths[i]);
 }
 
 void Evaluator::catch_up(std::span<const Append> work, Observer* observer) {
@@ -230,7 +258,8 @@ void Evaluator::fail_numeric(const Evaluating& failed, std::size_t row) {
   settle();
   const StepData& data = failed.data;
   const std::int32_t position = data.positions[static_cast<std::size_t>(data.out_rows[row])];
-  // A recurrent state that the step, or one behind it, has gone on with is no longer what the step read.
+  // A recurrent state that the step, or one behind it, has gone on with is no longer what the step read: then eval()
+  // makes it again.
   const bool repeatable =
       data.states.empty() ||
       (evaluating_.empty() && std::ranges::all_of(data.states, [](StateMove m) { return m.from != m.to; }));

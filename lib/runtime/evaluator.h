@@ -70,6 +70,7 @@ class Evaluator {
   void next_step();
   void finish_oldest();
   void abandon_steps() noexcept;
+  void fail_with_cause(std::span<const Append> work, std::span<const Reading> failed);
   [[noreturn]] void fail_numeric(const Evaluating&, std::size_t row);
   std::size_t vocab() const { return static_cast<std::size_t>(model_.dims().vocab); }
   StepWork& step() { return steps_[step_number_ % steps_.size()]; }

@@ -59,7 +59,7 @@ double seconds(Clock::time_point from, Clock::time_point to) {
 
 std::vector<std::span<const Token>> prompts_of(std::span<const BatchRow> rows) {
   std::vector<std::span<const Token>> prompts;
-  for (const BatchRow& row : rows) prompts.emplace_back(row.prompt);
+  for (const BatchRow& row : rows) prompts.emplace_back(*row.prompt);
   return prompts;
 }
 
@@ -222,24 +222,26 @@ std::size_t Scheduler::usable(std::optional<SequenceId> donor, std::size_t share
 bool Scheduler::begin_next() {
   const PrefixStep& step = plan_[next_];
   const BatchRow& row = rows_[step.prompt];
-  check(!row.prompt.empty(), "a row without a prompt token");
+  const std::span<const Token> prompt = *row.prompt;
+  check(!prompt.empty(), "a row without a prompt token");
   const std::optional<SequenceId> donor = donor_of(next_);
-  const std::size_t shared = usable(donor, std::min(step.shared, row.prompt.size() - 1));  // the last gives the logits
+  const std::size_t shared = usable(donor, std::min(step.shared, prompt.size() - 1));  // the last gives the logits
   if (shared > 0 && session_.length(*donor) < static_cast<std::int64_t>(shared)) return false;
-  const bool fits = static_cast<std::int64_t>(row.prompt.size()) <= session_.context();  // else it takes no room
-  if (fits && !running_.empty() && !has_room(row.prompt.size(), shared)) return false;
+  const bool fits = std::ssize(prompt) <= session_.context();
+  if (fits && !running_.empty() && !has_room(prompt.size(), shared)) return false;
 
-  Answer answer(model_, row.answer, row.prompt);  // before there is a sequence that would be lost if it throws
+  const std::span<const Token> read = prompt.first(fits ? prompt.size() : 0);  // one that is too long takes no memory
+  Answer answer(model_, row.options(), read);  // before there is a sequence that would be lost if it throws
   RunningRow r{.row = step.prompt,
                .place = next_++,
                .sequence = make_sequence(donor, shared),
-               .input = row.prompt,
+               .input = {read.begin(), read.end()},
                .answer = std::move(answer),
                .shared = static_cast<std::int64_t>(shared)};
   progress_.shared_tokens += r.shared;
   running_.push_back(std::move(r));
   try {
-    session_.require_context(static_cast<std::int64_t>(row.prompt.size()));
+    session_.require_context(std::ssize(prompt));
   } catch (const Error& error) {
     running_.back().fail(error);
   }
@@ -290,7 +292,7 @@ std::int64_t Scheduler::before_shared_end(const RunningRow& r) const {
   for (std::size_t place = r.place + 1; place < end; ++place) {
     shared = std::min(shared, plan_[place].shared);
     if (shared < kLeastShared) break;
-    const std::size_t taken = std::min(shared, rows_[plan_[place].prompt].prompt.size() - 1);  // as begin_next() does
+    const std::size_t taken = std::min(shared, rows_[plan_[place].prompt].prompt->size() - 1);  // as begin_next() does
     const std::int64_t left = static_cast<std::int64_t>(taken) - session_.length(r.sequence);
     if (left > 0) before = std::min(before, left);
   }
@@ -468,7 +470,7 @@ void Scheduler::take_token(RunningRow& r, std::span<const float> logits) {
 void Scheduler::took_token(RunningRow& r) {
   if (!r.first_token) r.first_token = Clock::now();
   // The last token may be the one that ended it by its number.
-  const std::size_t generated = r.answer.tokens().size(), known = r.input.size() - rows_[r.row].prompt.size();
+  const std::size_t generated = r.answer.tokens().size(), known = r.input.size() - rows_[r.row].prompt->size();
   if (generated > known) {
     r.input.push_back(r.answer.tokens().back());
     ++progress_.generated_tokens;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/shared.h"
 #include "runtime/answer.h"
 #include "runtime/prefix_order.h"
 #include "runtime/session.h"
@@ -21,10 +22,17 @@ namespace llm {
 inline constexpr std::size_t kLeastShared = 16;
 
 struct BatchRow {
-  std::vector<Token> prompt;  ///< at least one token, no more than the context
-  AnswerOptions answer;
+  Shared<std::vector<Token>> prompt;  ///< at least one token, no more than the context
+  Shared<AnswerOptions> answer;
+  std::uint64_t choice = 0;  ///< among those of the same prompt and options: added to answer->row
   /// From its first step on; at the first step that would begin later it ends as TimeUp, with what it has.
   std::optional<double> max_seconds = {};
+
+  AnswerOptions options() const {
+    AnswerOptions own = *answer;
+    own.row += choice;
+    return own;
+  }
 };
 
 struct BatchResult {

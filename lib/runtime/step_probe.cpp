@@ -54,7 +54,7 @@ class Probe {
     check(options.rows >= 1 && !rows.empty(), "rows of a probe");
     for (const BatchRow& row : rows) {
       if (text_.size() >= static_cast<std::size_t>(kMaxBatchTokens)) break;
-      text_.insert(text_.end(), row.prompt.begin(), row.prompt.end());
+      text_.insert(text_.end(), row.prompt->begin(), row.prompt->end());
     }
     check(!text_.empty(), "a prompt for a probe");
   }
@@ -171,9 +171,9 @@ Answer& Probe::answer(int i) {
   std::optional<Answer>& a = answers_[static_cast<std::size_t>(i)];
   if (a && !a->ended()) return *a;
   const BatchRow& row = rows_[static_cast<std::size_t>(i) * rows_.size() / answers_.size()];
-  AnswerOptions options = row.answer;
+  AnswerOptions options = row.options();
   options.max_tokens = -1;
-  return a.emplace(model_, std::move(options), row.prompt);
+  return a.emplace(model_, std::move(options), *row.prompt);
 }
 
 void Probe::generate(int n) {

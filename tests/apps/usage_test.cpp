@@ -54,6 +54,30 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   check_fails(2, "the text has 1 token, a window takes 512", "llm-perplexity", {"-m", model, "-f", "/dev/null"});
 }
 
+TEST_CASE("programs that run a model take llama.cpp's options that ask for what is so anyway", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const std::string text = write_file(folder / "text", std::string(200, 'a'));
+  const std::vector<std::pair<std::string, std::vector<std::string>>> runs{
+      {"llm-bench", {"-m", model, "-p", "4", "-n", "0", "-r", "1"}},
+      {"llm-perplexity", {"-m", model, "-f", text, "-c", "8"}},
+      {"llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", (folder / "matrix.gguf").string(), "--force"}}};
+  for (const auto& [name, run] : runs) {
+    INFO(name);
+    const auto with_more = [run](std::vector<std::string> more) {
+      more.insert(more.begin(), run.begin(), run.end());
+      return more;
+    };
+    (void)output_of(name, with_more({"-fa", "on", "--no-warmup", "-nr", "--swa-full", "--no-host", "--poll", "50",
+                                     "--prio", "0", "-fit", "off", "-lzm", "auto", "--cpu-strict", "0", "-q"}));
+    (void)output_of(name, with_more({"-fa", "1", "-q"}));
+    check_fails(2, "option -fa off is recognised, not supported: attention never writes", name,
+                with_more({"-fa", "off"}));
+    check_fails(2, "option --prio 2 is recognised, not supported: nice(1)", name, with_more({"--prio", "2"}));
+    check_fails(2, "is recognised, not supported: rows of a batch always", name, with_more({"-nocb"}));
+  }
+}
+
 TEST_CASE("nothing is no name of a file", "[apps]") {
   TempDir folder;
   const std::string model = write_model(folder, tiny_model());

@@ -42,6 +42,7 @@ class Machine {
   }
 
   ThreadChoice threads() const { return default_threads(dir_.path()); }
+  std::uint64_t cache() const { return last_level_cache(dir_.path()); }
   std::uint64_t memory() const { return available_memory(dir_.path()); }
 
  private:
@@ -49,6 +50,28 @@ class Machine {
 };
 
 }  // namespace
+
+TEST_CASE("the outermost caches of the processors that may be used") {
+  Machine m(4);
+  CHECK(m.cache() == 0);  // the system does not say
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    const auto cache = [&](int index, int level, const std::string& size, const std::string& cpus) {
+      const std::string folder =
+          "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index" + std::to_string(index) + "/";
+      m.write(folder + "level", std::to_string(level) + "\n");
+      m.write(folder + "size", size + "\n");
+      m.write(folder + "shared_cpu_list", cpus + "\n");
+    };
+    cache(0, 1, "32K", std::to_string(cpu));
+    cache(1, 2, "1024K", std::to_string(cpu));
+    cache(2, 3, "16M", cpu % 4 < 2 ? "0-1,4-5" : "2-3,6-7");  // two of them
+  }
+  CHECK(m.cache() == 32 * kMiB);
+  m.allow("0,5");
+  CHECK(m.cache() == 16 * kMiB);
+  m.allow("2");
+  CHECK(m.cache() == 16 * kMiB);
+}
 
 TEST_CASE("one thread per physical core of the affinity mask") {
   Machine m(4);

@@ -1,5 +1,6 @@
 // What the rows of a batch are read from, with all that files in the wild have: one bad row never ends the others.
 #include "batch_bench.h"
+#include "support/sanitized.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -426,4 +427,25 @@ TEST_CASE("a key that means nothing is told with its line and the one that is me
   CHECK(contains(o.err,
                  "key \"temprature\" of 2 rows has no meaning here (first line 2); did you mean \"temperature\"?\n"));
   CHECK(contains(o.err, "key \"whatever\" of 1 row has no meaning here (line 3)\n"));
+}
+
+TEST_CASE("a row of many answers takes the memory of one") {
+  if (kSanitized) return;
+  const Bench bench;
+  std::string token, bias;
+  for (int i = 0; i < 1'000'000; ++i) token += i == 0 ? "5" : ",5";
+  for (int i = 0; i < 200'000; ++i) bias += i == 0 ? "[5,1]" : ",[5,1]";
+  const auto peak = [&](const std::string& row, int n, const std::string& more) {
+    const auto input = bench.file("in.jsonl", "{\"n\": " + std::to_string(n) + ", " + row + "}\n");
+    const Outcome r = bench({"--batch", input.string(), "-np", "1", "-n", "1", "-o", bench.path("out").string(), more});
+    INFO(r.err);
+    CHECK((r.code == 0 || contains(r.err, "context_length_exceeded") || contains(r.out, "of which 1 cannot be run")));
+    return r.peak_bytes;
+  };
+  const std::string prompt = R"("prompt": [)" + token + "]";  // 4 MB as tokens, more than any context here
+  const std::string biased = R"("prompt": "a", "logit_bias": [)" + bias + "]";  // 1.6 MB
+  constexpr std::uint64_t kMore = 64u << 20;
+  CHECK(peak(prompt, 128, "--force") < peak(prompt, 1, "--force") + kMore);
+  CHECK(peak(prompt, 128, "--dry-run") < peak(prompt, 1, "--dry-run") + kMore);
+  CHECK(peak(biased, 128, "--force") < peak(biased, 1, "--force") + kMore);
 }

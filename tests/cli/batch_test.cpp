@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "batch_bench.h"
+#include "support/terminal.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -695,6 +696,39 @@ TEST_CASE("a batch whose file is replaced before it is locked writes to the one 
   CHECK(parse_lines(read_file(out)).size() == 3);
 }
 #endif
+
+TEST_CASE("each interrupt of a batch says what it does and how to go on") {
+  const Bench bench;
+  std::string rows;
+  for (int i = 0; i < 200; ++i) rows += Json{{"id", i}, {"prompt", "ab"}, {"n_predict", 2000}}.dump() + "\n";
+  const std::vector<std::string> options{
+      "--batch", bench.file("in.jsonl", rows).string(), "-o", bench.path("out.jsonl").string(), "-np", "3"};
+  {
+    Terminal t(bench.command(with(options, {"--backend", "reference"})));
+    t.until("0/200 rows");
+    t.send(SIGINT);
+    t.until("finishing the 3 rows that run; Ctrl-C again ends at once, and --resume goes on in either case");
+    t.send(SIGINT);
+    t.until("llm-run: note: stopped; --resume goes on after the rows that are done\r\n");
+    CHECK(t.end() == 130);
+  }
+  {
+    Terminal json(bench.command(with(options, {"--backend", "reference", "--force", "--log-jsonl"})));
+    json.until("rows at once");
+    json.send(SIGINT);
+    json.until("finishing the 3 rows");
+    json.send(SIGINT);
+    json.until("\"level\":\"note\",\"program\":\"llm-run\",\"message\":\"stopped; --resume goes on");
+    CHECK(json.end() == 130);
+  }
+  Terminal none(bench.command({"--batch", bench.path("in.jsonl").string(), "-np", "3", "--backend", "reference"}));
+  none.until("0/200 rows");
+  none.send(SIGINT);
+  none.until("Ctrl-C again ends at once\r\n");
+  none.send(SIGINT);
+  CHECK(none.end() == 130);
+  CHECK_FALSE(contains(none.rest(), "--resume"));
+}
 
 TEST_CASE("an interrupt finishes the rows that run") {
   const Bench bench;

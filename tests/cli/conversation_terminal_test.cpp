@@ -430,3 +430,106 @@ TEST_CASE("a first message of the command line is shown as if it had been typed"
   t.type(kEnd);
   CHECK(t.end() == 0);
 }
+
+TEST_CASE("Tab completes what commands take") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  const auto completed = [&](std::string_view typed, std::string_view rest) {
+    INFO(typed);
+    to_prompt(t);
+    t.type(typed);
+    t.until(typed.substr(0, typed.find('\t')));
+    t.type("\t");
+    t.until(rest);
+  };
+  completed("/set rep", "eat_");
+  t.type("p\t");
+  t.until("enalty");
+  t.type(" 1.1\r");
+  t.until("repeat_penalty is 1.1");
+  completed("/set --top-n", "-sigma");
+  t.type(" 2\r");
+  t.until("top_n_sigma is 2");
+  completed("/set samplers top_k;tem", "perature");
+  t.type("\r");
+  t.until("samplers is top_k;temperature");
+  completed("/set reasoning_effort lo", "w");
+  t.type(kInterrupt);
+  completed("/show par", "ams");
+  t.type("\r");
+  t.until("Samplers: ");
+  completed("/help se", "t");
+  t.type("\r");
+  t.until("/set [NAME VALUE]");
+  completed("/think au", "to");
+  t.type(kInterrupt);
+  to_prompt(t);
+  t.type("/fork other\r");
+  completed("/fork ma", "in");
+  t.type("\r");
+  to_prompt(t);
+  // What there is stands in columns, without what is typed already.
+  t.type("/set mi\t");
+  CHECK_FALSE(contains(t.until("min_p"), "/set min_p"));
+  CHECK(contains(t.until("\n"), "  mirostat_eta"));
+  t.type(kInterrupt);
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("what is typed during an answer is not shown in it, and stands at the next prompt") {
+  const ConversationBench bench;
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out.substr(0, 10);
+  Terminal t(bench.command({"-n", "300", "--ignore-eos", "--temp", "0"}));
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");  // the line is read
+  t.until(answer);
+  CHECK_FALSE(t.is_cooked());
+  t.type("/context\rab");
+  CHECK_FALSE(contains(t.until("(cut"), "context"));
+  to_prompt(t);
+  t.until("/context");
+  t.until("user       Tell me a story.");
+  to_prompt(t);
+  t.until("ab");
+  t.type(kInterrupt);
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int i = 0; i < 2; ++i) t.send(SIGTERM);
+  CHECK(t.end() == 143);
+  CHECK(t.is_cooked());
+}
+
+TEST_CASE("while an answer is stopped by Ctrl-Z the terminal is the shell's") {
+  const ConversationBench bench;
+  Command c = bench.command({"-n", "300", "--ignore-eos", "--temp", "0", "-q"});
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out.substr(0, 10);
+  c.arguments.insert(c.arguments.begin(),
+                     {"-c", "set -m; \"$0\" \"$@\"; echo stopped; stty -a; fg; echo over", c.program.string()});
+  c.program = "/bin/sh";
+  Terminal t(c);
+  t.until("> ");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");  // the line is read
+  t.until(answer);
+  t.type("\x1a");
+  t.until("stopped\r\n");
+  const std::string modes = t.until("echoke");
+  CHECK(contains(modes, " icanon "));
+  CHECK(contains(modes, " echo "));
+  for (int i = 0; i < 500 && t.is_cooked(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  t.type("unseen");
+  CHECK_FALSE(contains(t.until("(cut"), "unseen"));
+  t.until("> ");
+  t.until("unseen");
+  t.type(kInterrupt);
+  t.until("> ");
+  t.type(kEnd);
+  t.until("over");
+  CHECK(t.end() == 0);
+}

@@ -46,6 +46,13 @@ TEST_CASE("what is not a whole number in range is refused with the limits") {
   CHECK(refusal("0", 1, 8).find("from 1 to 8") != std::string::npos);
 }
 
+TEST_CASE("a suffix that there is not is answered with those that there are") {
+  const std::string suffixes = "; it may end in k, K, M, G (powers of 1000), Ki, Mi, Gi (powers of 1024)";
+  for (const char* text : {"4kb", "4KB", "4 k", "1e9", "-4x"}) CHECK(refusal(text, 0, kMaxInt32).ends_with(suffixes));
+  for (const char* text : {"", "k", "four", "4", "9k"}) CHECK(refusal(text, 0, 3).ends_with("from 0 to 3"));
+  CHECK(refusal("9223372036854775807k", 0, kMaxInt32).ends_with("from 0 to 2147483647"));
+}
+
 TEST_CASE("real numbers") {
   CHECK(parse_real("-x", "0.8", 0, 1) == 0.8);
   CHECK(parse_real("-x", "1e-3", 0, 1) == 1e-3);
@@ -104,6 +111,14 @@ TEST_CASE("columns of a terminal, by the widths of Unicode's East Asian Width") 
   CHECK(escaped_to_fit("\u4e2d\u6587\u4e2d\u6587", 6) == "\u4e2d...");
   CHECK(escaped_to_fit("\u00e9\u00e9\u00e9\u00e9", 4) == "\u00e9\u00e9\u00e9\u00e9");
   CHECK(escaped_to_fit("a\nbcd", 7) == "a...");  // an escape stays whole
+}
+
+TEST_CASE("words stand in as many columns as a line holds, read downwards") {
+  const std::vector<std::string> words{"a", "bb", "\u4e2d", "d", "e"};
+  CHECK(columned(words, 10) == "a   \u4e2d  e\nbb  d\n");
+  CHECK(columned(words, 9) == "a   d\nbb  e\n\u4e2d\n");
+  CHECK(columned(words, 2) == "a\nbb\n\u4e2d\nd\ne\n");
+  CHECK(columned({}, 10).empty());
 }
 
 TEST_CASE("text is folded behind spaces, commas and semicolons, and nothing of it is lost") {

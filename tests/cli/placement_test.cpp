@@ -100,15 +100,27 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
   CHECK(bench({"-ot", "ffn=CPU"}).out == cpu.out);
   check_refusal(bench({"-md", bench.model(), "-ngl", "0", "-ngld", "all"}), 9, "option -ngld all: ");
   CHECK(bench({"-md", bench.model(), "-ngld", "0"}).out == cpu.out);
-  // How several GPUs would share changes nothing.
+  // How several GPUs would share changes nothing, which is said once of each option that asks for something.
   using Arguments = std::vector<std::string>;
-  for (const Arguments& a : {Arguments{"-sm", "layer"}, Arguments{"-sm", "none", "-mg", "1"}, Arguments{"-ts", "3,1"},
-                             Arguments{"-ngl", "0", "-dev", "CUDA3"}, Arguments{"-dev", "CUDA1", "-dev", "none"}}) {
+  const std::string code = "warning[no-effect]: ", why = " has no effect: the model runs on the CPU\n";
+  for (const auto& [a, option] :
+       {std::pair{Arguments{"-sm", "layer"}, "--split-mode layer"},
+        std::pair{Arguments{"-sm", "none", "-mg", "1"}, "--main-gpu 1"},
+        std::pair{Arguments{"-ts", "3,1"}, "--tensor-split"},
+        std::pair{Arguments{"-ngl", "0", "-ts", "3,1", "-md", bench.model()}, "--tensor-split"},
+        std::pair{Arguments{"-sm", "none"}, ""}, std::pair{Arguments{"-ngl", "0", "-dev", "CUDA3"}, ""},
+        std::pair{Arguments{"-dev", "CUDA1", "-dev", "none"}, ""}}) {
     const Outcome o = bench(a);
     INFO(o.err);
     CHECK(o.code == 0);
     CHECK(o.out == cpu.out);
+    const std::size_t at = o.err.find(code);
+    CHECK((at != std::string::npos) == !std::string_view(option).empty());
+    if (at == std::string::npos) continue;
+    CHECK(contains(o.err, code + option + why));
+    CHECK(o.err.find(code, at + 1) == std::string::npos);
   }
+  CHECK(bench({"-sm", "layer", "--strict"}).code == 10);
 }
 
 TEST_CASE("on a GPU the whole model runs there, by default, too") {

@@ -12,6 +12,7 @@
 #include "process.h"
 #include "support/catch.h"
 #include "support/paths.h"
+#include "support/sanitized.h"
 #include "support/temp_dir.h"
 
 namespace llm::test {
@@ -20,18 +21,6 @@ namespace {
 constexpr std::chrono::seconds kLimit{10};
 constexpr std::string_view kError = "llm-run: error[E-";
 constexpr std::string_view kWarning = "llm-run: warning[";
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // shadow memory counts as resident
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
 
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> out;

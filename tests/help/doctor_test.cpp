@@ -2,9 +2,12 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/registry/registry.h"
+#include "base/machine.h"
+#include "common/columns.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
+#include "support/sanitized.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -54,6 +57,22 @@ TEST_CASE("doctor reports what a run would use, with figures") {
   CHECK(report["clock_ghz"] > 0.01);  // a busy machine may give little, but not a thousandth
   CHECK(report["clock_ghz"] < 8.0);
 #endif
+}
+
+TEST_CASE("doctor takes no more memory than it says, and no more columns than there are") {
+  const Outcome o = doctor({});
+  const std::size_t at = o.out.find(" measured");  // or no memory for that
+  INFO(o.out);
+  for (std::size_t begin = 0; begin < o.out.size();) {
+    const std::size_t end = o.out.find('\n', begin);
+    const std::string line = o.out.substr(begin, end - begin);
+    const bool wide = line.find(' ', 27) == std::string::npos;  // a single word, as a path is
+    CHECK((wide || app::columns_of(line) <= 80));
+    begin = end + 1;
+  }
+  const std::uint64_t caches = last_level_cache();
+  if (at == std::string::npos || caches == 0 || kSanitized) return;
+  CHECK(o.peak_bytes < std::max<std::uint64_t>(8 * caches, 256u << 20) + (64u << 20));
 }
 
 TEST_CASE("doctor says what would stop a run, and fails") {

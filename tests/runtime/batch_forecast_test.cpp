@@ -34,13 +34,13 @@ std::vector<BatchRow> many_rows(std::int64_t vocab) {
 
 std::vector<ForecastRow> in_order(std::span<const BatchRow> rows) {
   std::vector<std::span<const Token>> prompts;
-  for (const BatchRow& row : rows) prompts.emplace_back(row.prompt);
+  for (const BatchRow& row : rows) prompts.emplace_back(*row.prompt);
   std::vector<ForecastRow> planned;
   for (const PrefixStep& step : prefix_order(prompts)) {
-    const std::size_t shared = std::min(step.shared, rows[step.prompt].prompt.size() - 1);
-    planned.push_back({.prompt = static_cast<std::int64_t>(rows[step.prompt].prompt.size()),
+    const std::size_t shared = std::min(step.shared, rows[step.prompt].prompt->size() - 1);
+    planned.push_back({.prompt = static_cast<std::int64_t>(rows[step.prompt].prompt->size()),
                        .shared = shared < kLeastShared ? 0 : static_cast<std::int64_t>(shared),
-                       .generated = rows[step.prompt].answer.max_tokens});
+                       .generated = rows[step.prompt].answer->max_tokens});
   }
   return planned;
 }

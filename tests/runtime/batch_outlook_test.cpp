@@ -11,9 +11,7 @@ using Catch::Matchers::WithinRel;
 namespace {
 
 BatchRow row(std::size_t prompt, std::int64_t most) {
-  BatchRow r{.prompt = std::vector<Token>(prompt), .answer = {}};
-  r.answer.max_tokens = most;
-  return r;
+  return {.prompt = std::vector<Token>(prompt), .answer = AnswerOptions{.max_tokens = most, .sampling = {}}};
 }
 
 BatchResult ended(std::size_t row, StopReason reason, std::size_t tokens) {

@@ -134,7 +134,7 @@ TEST_CASE("rows of a batch keep their own places in a form they share", "[constr
                    check_object(r.text);
                    const Written alone = [&] {
                      Session own(*model, {.context = 1024, .sequences = 1});
-                     return write(own, *model, rows[r.row].answer, rows[r.row].prompt);
+                     return write(own, *model, *rows[r.row].answer, *rows[r.row].prompt);
                    }();
                    CHECK(alone.text == r.text);
                  },

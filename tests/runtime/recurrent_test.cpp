@@ -271,3 +271,33 @@ TEST_CASE("an answer is the same whether steps run ahead or not, and a full cont
   ahead.rewind(id, 0);
   CHECK(tokens == answered({}, ahead, id));
 }
+
+TEST_CASE("a fault of one token names what it was computed from, though its state went on in place") {
+  const TempDir folder;
+  const auto path = folder / "bad.gguf";
+  tiny_recurrent().write(path);
+  patch(path, "token_embd.weight", (7 * 32 + 3) * sizeof(float), kNanF32);
+  Warnings warnings;
+  const auto model = Model::load({.path = path, .backend = "cpu", .threads = 1, .progress = {}}, warnings);
+  const std::vector<Token> text{5, 6, 8, 9, 10, 11, 12};
+  Session session(*model, {.context = 512});
+  const SequenceId id = session.create();
+  (void)logits_in_chunks(session, id, std::span(text).first(4), 4);
+  (void)logits_in_chunks(session, id, std::span(text).subspan(4, 2), 1);  // the second goes on in the first one's state
+  const Token bad = 7;
+  const Append work{id, {&bad, 1}, Logits::Last};
+  try {
+    session.eval({&work, 1});
+    FAIL("there is no fault");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Numeric);
+    const std::string message = e.what();
+    INFO(message);
+    CHECK(message.find("non-finite logits at token 6: first bad value") != std::string::npos);
+    CHECK(message.find("token_embd.weight") != std::string::npos);
+  }
+  CHECK(session.length(id) == 6);
+  const std::vector<float> rest = logits_in_chunks(session, id, std::span(text).last(1), 1);
+  const std::vector<float> expected = whole(*model, text);
+  CHECK(same_bits(rest, std::span(expected).last(rest.size())));
+}

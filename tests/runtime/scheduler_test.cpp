@@ -81,9 +81,9 @@ std::string alone(Model& model, const BatchRow& row, CacheFormat cache = {}) {
     text += piece;
     return true;
   };
-  AnswerOptions answer = row.answer;
+  AnswerOptions answer = *row.answer;
   answer.logprobs = 0;  // takes the logits, whatever the backend draws
-  generate(session, model, session.create(), row.prompt, {.answer = answer}, keep, {});
+  generate(session, model, session.create(), *row.prompt, {.answer = answer}, keep, {});
   return text;
 }
 
@@ -175,7 +175,7 @@ TEST_CASE("a row of a batch says what it says alone") {
     CHECK_FALSE(result.error);
     CHECK(result.text == expected[row]);
     CHECK(result.reason == StopReason::Length);
-    CHECK(static_cast<std::int64_t>(result.tokens.size()) == rows[row].answer.max_tokens);
+    CHECK(static_cast<std::int64_t>(result.tokens.size()) == rows[row].answer->max_tokens);
   }
   CHECK(session.cache_bytes_in_use() == 0);
 }
@@ -187,9 +187,10 @@ TEST_CASE("rows end at any token while their backend draws ahead") {
   if (!model) return;
   std::vector<BatchRow> rows;
   for (unsigned i = 0; i < 40; ++i) {
-    rows.push_back({random_tokens(3 + i % 30, 256, i), options(i, i % 7 == 0 ? -1 : 1 + i)});
-    if (i % 3 == 0) rows.back().answer.stop_strings = {std::string(1, static_cast<char>('a' + i % 26)), "1"};
-    if (i % 3 != 1) rows.back().answer.end_token = AnswerOptions::EndToken::Stops;
+    AnswerOptions answer = options(i, i % 7 == 0 ? -1 : 1 + i);
+    if (i % 3 == 0) answer.stop_strings = {std::string(1, static_cast<char>('a' + i % 26)), "1"};
+    if (i % 3 != 1) answer.end_token = AnswerOptions::EndToken::Stops;
+    rows.push_back({random_tokens(3 + i % 30, 256, i), answer});
   }
   constexpr std::int64_t kContext = 90;
   const int parallel = GENERATE(6, 24);
@@ -200,10 +201,10 @@ TEST_CASE("rows end at any token while their backend draws ahead") {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
     Session single(*model, {.context = kContext});
-    AnswerOptions answer = rows[i].answer;
+    AnswerOptions answer = *rows[i].answer;
     answer.logprobs = 0;
     const GenerateResult expected =
-        generate(single, *model, single.create(), rows[i].prompt, {.answer = answer}, {}, {});
+        generate(single, *model, single.create(), *rows[i].prompt, {.answer = answer}, {}, {});
     CHECK(results.at(i).tokens == expected.tokens);
     CHECK(results.at(i).reason == expected.reason);
     ++reasons[expected.reason];
@@ -246,9 +247,9 @@ TEST_CASE("rows join a batch while a step of the others is on its way") {
     CAPTURE(i);
     Session single(*model, {.context = 64});
     CHECK(answers.at(i) ==
-          generate(single, *model, single.create(), rows[i].prompt, {.answer = rows[i].answer}, {}, {}).tokens);
-    prompts += std::ssize(rows[i].prompt);
-    generated += rows[i].answer.max_tokens;
+          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}, {}, {}).tokens);
+    prompts += std::ssize(*rows[i].prompt);
+    generated += rows[i].answer->max_tokens;
   }
   CHECK(last.prompt_tokens + last.shared_tokens == prompts);
   CHECK(last.generated_tokens == generated);
@@ -284,7 +285,7 @@ TEST_CASE("rows read their prompts while others generate, on several devices, to
     CAPTURE(i);
     Session single(*model, {.context = 256});
     CHECK(answers.at(i) ==
-          generate(single, *model, single.create(), rows[i].prompt, {.answer = rows[i].answer}, {}, {}).tokens);
+          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}, {}, {}).tokens);
   }
 }
 
@@ -301,7 +302,7 @@ TEST_CASE("several devices read a batch's prompts in several steps at once") {
     CAPTURE(i);
     Session single(*model, {.context = 320});
     CHECK(results.at(i).tokens ==
-          generate(single, *model, single.create(), rows[i].prompt, {.answer = rows[i].answer}, {}, {}).tokens);
+          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}, {}, {}).tokens);
   }
   CHECK(contains(session.describe(), "program for up to 512 tokens"));
   CHECK_FALSE(contains(session.describe(), "program for up to 1024 tokens"));
@@ -315,8 +316,9 @@ TEST_CASE("several devices generate for half of a batch's rows each at a time") 
   constexpr int kRows = 24;
   std::vector<BatchRow> rows;
   for (unsigned i = 0; i < kRows; ++i) {
-    rows.push_back({random_tokens(3, model->dims().vocab, i), options(i, 12 + i % 5)});
-    rows.back().answer.sampling.temperature = 0;
+    AnswerOptions answer = options(i, 12 + i % 5);
+    answer.sampling.temperature = 0;
+    rows.push_back({random_tokens(3, model->dims().vocab, i), answer});
   }
   const SessionOptions session_options{.context = 64, .sequences = batch_sequences(kRows)};
   Session session(*model, session_options);
@@ -325,9 +327,9 @@ TEST_CASE("several devices generate for half of a batch's rows each at a time") 
   for (std::size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
     Session single(*model, {.context = 64});
-    AnswerOptions answer = rows[i].answer;
+    AnswerOptions answer = *rows[i].answer;
     answer.logprobs = 0;
-    const auto expected = generate(single, *model, single.create(), rows[i].prompt, {.answer = answer}, {}, {});
+    const auto expected = generate(single, *model, single.create(), *rows[i].prompt, {.answer = answer}, {}, {});
     CHECK(results.at(i).tokens == expected.tokens);
     for (std::size_t j = 0; j + 1 < expected.tokens.size(); ++j) fed[expected.tokens[j]].insert(i);
   }
@@ -336,7 +338,7 @@ TEST_CASE("several devices generate for half of a batch's rows each at a time") 
 
   // A fault in some rows of either half ends these and no others.
   for (const BatchRow& row : rows)
-    for (const Token t : row.prompt) fed.erase(t);
+    for (const Token t : *row.prompt) fed.erase(t);
   const auto some = std::find_if(fed.begin(), fed.end(), [](const auto& f) {
     return *f.second.begin() < kRows / 2 && *f.second.rbegin() >= kRows / 2 && f.second.size() < kRows / 2;
   });
@@ -395,8 +397,8 @@ TEST_CASE("what prompts have in common is computed once") {
   std::int64_t to_compute = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::size_t most = 0;
-    for (std::size_t j = 0; j < i; ++j) most = std::max(most, common_length(rows[i].prompt, rows[j].prompt));
-    to_compute += static_cast<std::int64_t>(rows[i].prompt.size() - most);
+    for (std::size_t j = 0; j < i; ++j) most = std::max(most, common_length(*rows[i].prompt, *rows[j].prompt));
+    to_compute += static_cast<std::int64_t>(rows[i].prompt->size() - most);
   }
   CHECK(last.prompt_tokens == to_compute);
   CHECK(last.shared_tokens == 40 * 220 - to_compute);
@@ -415,8 +417,9 @@ TEST_CASE("a row that cannot be computed fails alone") {
     auto prompt = random_tokens(20 + i, model->dims().vocab, 60 + i);
     std::replace(prompt.begin(), prompt.end(), Token{7}, Token{8});
     if (i == 2 || i == 5) prompt[4] = 7;
-    rows.push_back({std::move(prompt), options(i, 8)});
-    rows.back().answer.sampling.temperature = 0;
+    AnswerOptions answer = options(i, 8);
+    answer.sampling.temperature = 0;
+    rows.push_back({std::move(prompt), answer});
   }
   rows.push_back({random_tokens(65, model->dims().vocab, 70), options(8, 8)});
   Session session(*model, {.context = 64, .sequences = batch_sequences(4), .pool = 0});
@@ -426,7 +429,7 @@ TEST_CASE("a row that cannot be computed fails alone") {
   std::int64_t prompts = 0;
   for (const auto& [row, result] : results) {
     CAPTURE(row);
-    if (!result.error) prompts += std::ssize(rows[row].prompt);
+    if (!result.error) prompts += std::ssize(*rows[row].prompt);
     if (row == 8) {
       REQUIRE(result.error);
       CHECK(result.error->kind() == ErrorKind::Context);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -46,9 +48,10 @@ inline std::vector<std::string> with(std::vector<std::string> arguments, const s
 }
 
 struct Outcome {
-  int code = -1;    ///< exit code; 128 + signal if one ended it
-  std::string out;  ///< stdout
-  std::string err;  ///< stderr
+  int code = -1;                 ///< exit code; 128 + signal if one ended it
+  std::string out;               ///< stdout
+  std::string err;               ///< stderr
+  std::uint64_t peak_bytes = 0;  ///< most memory that it had at once
 };
 
 class ChildStreams {
@@ -142,10 +145,12 @@ inline Outcome run(const Command& c) {
   const bool in_time = streams.gather(pid, c, outcome);
   if (!in_time) ::kill(pid, SIGKILL);
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  rusage usage{};
+  while (::wait4(pid, &status, 0, &usage) < 0 && errno == EINTR) {
   }
   if (!in_time) throw std::runtime_error(words[0] + " did not end in time; stderr: " + outcome.err);
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.peak_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
   return outcome;
 }
 

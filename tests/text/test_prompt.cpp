@@ -1,8 +1,10 @@
 // Prompts of template and users' text: markup only where the template wrote it, and the source of each token.
 #include <algorithm>
+#include <ctime>
 #include <random>
 
 #include "support/catch.h"
+#include "text/growing_prompt.h"
 #include "vocabulary_file.h"
 
 using namespace llm;
@@ -159,4 +161,67 @@ TEST_CASE("spans that are no spans of the text are our own mistake", "[prompt]")
   CHECK_THROWS_AS(t->encode(PromptText{"abc", {{1, 4}}}), Error);
   CHECK_THROWS_AS(t->encode(PromptText{"abc", {{2, 1}}}), Error);
   CHECK_THROWS_AS(t->encode(PromptText{"abc", {{1, 2}, {0, 1}}}), Error);
+}
+
+TEST_CASE("a prompt that grows is encoded as it is alone", "[prompt]") {
+  std::mt19937 random(11);
+  VocabularyFile ugm;
+  ugm.model = "t5";
+  for (const char* text : {"<pad>", "</s>"}) ugm.add(text, TokenKind::Control);
+  ugm.unk = ugm.add("<unk>", TokenKind::Unknown);
+  for (const char* text : {"\u2581", "a", "b", "\u2581a"}) ugm.add(text);
+  ugm.eos = 1;
+  for (VocabularyFile v : {bpe_vocabulary("gpt-2"), bpe_vocabulary("llama-bpe"), spm_vocabulary(), ugm}) {
+    CAPTURE(*v.model);
+    v.add_eos = v.model != "gpt2";
+    for (const char* text : {"<|x|>", "<|x|><|y|>", "<|y|>", "<|"}) v.add(text, TokenKind::Control);
+    v.add("<table>", TokenKind::UserDefined);
+    const LoadedTokenizer t = v.load();
+    const std::vector<std::string> parts{"<|x|>", "<|y|>", "<|", "x|>", "</s>", "<table>",
+                                         "a",     "abc",   " ",  "  b", "\n",   "\u00e9"};
+    const auto grow = [&](PromptText& p, int n) {
+      for (; n > 0; --n) {
+        const std::string& part = parts[random() % parts.size()];
+        if (random() % 3 == 0) p.user.push_back({p.text.size(), p.text.size() + part.size()});
+        p.text += part;
+      }
+    };
+    GrowingPrompt growing(*t);
+    PromptText p;
+    for (int i = 0; i < 400; ++i) {
+      // Mostly the last one goes on; now and then it goes on from its middle, or who wrote its end is somebody else.
+      if (random() % 4 == 0) {
+        const std::size_t kept = p.text.empty() ? 0 : random() % p.text.size();
+        p.text.resize(kept);
+        std::erase_if(p.user, [&](const TextSpan& s) { return s.end > kept; });
+      }
+      if (random() % 8 == 0 && !p.user.empty()) p.user.pop_back();
+      if (p.text.size() > 300) p = {};
+      grow(p, 1 + static_cast<int>(random() % 6));
+      const EncodedPrompt& made = growing.encode(p);
+      const EncodedPrompt whole = t->encode(p);
+      REQUIRE(made.ids == whole.ids);
+      REQUIRE(shown(p, made) == shown(p, whole));
+    }
+  }
+}
+
+TEST_CASE("what a prompt has grown by is what encoding it takes", "[prompt]") {
+  VocabularyFile v = bpe_vocabulary("llama-bpe");
+  const LoadedTokenizer t = v.load();
+  GrowingPrompt growing(*t);
+  PromptText p;
+  std::vector<PromptText> prompts;
+  for (int i = 0; i < 400; ++i) {
+    p.text += "<|endoftext|>";
+    for (int word = 0; word < 100; ++word) p.text += " word" + std::to_string(i * word);
+    prompts.push_back(p);
+  }
+  std::size_t tokens = 0;
+  const std::clock_t begin = std::clock();
+  for (const PromptText& each : prompts) tokens += t->encode(each).ids.size();
+  const std::clock_t middle = std::clock();
+  for (const PromptText& each : prompts) tokens -= growing.encode(each).ids.size();
+  CHECK(tokens == 0);
+  CHECK(std::clock() - middle < (middle - begin) / 5);
 }

@@ -1,9 +1,10 @@
-#include "accepted_options.h"
+#include "common/accepted_options.h"
 
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "common/command_line.h"
 #include "common/reserved.h"
 
 namespace llm::app {
@@ -13,8 +14,6 @@ struct AcceptedFlag {
   const char *names, *meaning;
 };
 constexpr AcceptedFlag kFlags[] = {
-    {"--no-warmup", "there is no warm-up"},
-    {"--cont-batching", "rows of a batch always join and leave at any step"},
     {"--no-repack", "weights always stay as they are in the file"},
     {"--swa-full", "the cache keeps all positions of all layers"},
     {"--no-host", "no weights stay in page-locked memory"},
@@ -58,11 +57,14 @@ void add_value(Command& cli, const AcceptedValue& v) {
 
 }  // namespace
 
+void add_accepted_flag(Command& cli, const std::string& names, const std::string& meaning) {
+  cli.add_flag_callback(
+      names, [] {}, meaning);
+}
+
 void add_accepted_options(Command& cli) {
-  for (const AcceptedFlag& f : kFlags) {
-    cli.add_flag_callback(
-        f.names, [] {}, f.meaning);
-  }
+  begin_group(cli, "Accepted, since it is so anyway");
+  for (const AcceptedFlag& f : kFlags) add_accepted_flag(cli, f.names, f.meaning);
   for (const AcceptedValue& v : kValues) add_value(cli, v);
 }
 
