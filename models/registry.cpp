@@ -27,6 +27,7 @@
   X(deci, "deci")                   \
   X(deepseek, "deepseek")           \
   X(deepseek2, "deepseek2")         \
+  X(deepseek4, "deepseek4")         \
   X(deepseek, "deepseek2-ocr")      \
   X(deepseek32, "deepseek32")       \
   X(bailingmoe2, "dots1")           \

@@ -76,6 +76,7 @@ class CpuBackend final : public Backend {
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = host::supports_on_host(g, n);
     if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
+    if (support.ok && std::holds_alternative<CompressedAttention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
     if (support.ok && std::holds_alternative<ShortConv>(n.op))
       return supports_width(g.info(n.in[2]).recurrent.shape[1] + 1);
     if (support.ok && std::holds_alternative<WindowMean>(n.op)) return supports_width(std::get<WindowMean>(n.op).width);

@@ -165,6 +165,11 @@ class NodeCompiler : NodeSite {
 
   void operator()(const HashIds&) { check(false, "HashIds was refused when the model was loaded"); }
   void operator()(const WindowMean&) { check(false, "WindowMean was refused when the model was loaded"); }
+  void operator()(const CompressedAttention&) {
+    check(false, "CompressedAttention was refused when the model was loaded");
+  }
+  void operator()(const Compress&) { check(false, "Compress was refused when the model was loaded"); }
+  void operator()(const StreamWeights&) { check(false, "StreamWeights was refused when the model was loaded"); }
   void operator()(const MatchGate&) { check(false, "MatchGate was refused when the model was loaded"); }
 
   void operator()(const Attention&) {
@@ -629,6 +634,10 @@ std::string refusal(const Graph& graph, const Node& node) {
     return "the GPU has no kernels for embeddings of several tokens, whose rows are found by hashes";
   if (std::holds_alternative<WindowMean>(node.op))
     return "the GPU has no kernels for means of several tokens, by which keys are selected in blocks";
+  if (std::holds_alternative<StreamWeights>(node.op))
+    return "the GPU has no kernel for streams that are mixed by balanced weights";
+  if (std::holds_alternative<Compress>(node.op) || std::holds_alternative<CompressedAttention>(node.op))
+    return "the GPU has no kernels for compressed keys, which stand for several positions";
   const bool strided = std::ranges::any_of(node.in, [&](std::uint32_t id) { return graph.info(id).cache.stride != 1; });
   if (strided) return "the GPU has no kernels for indexes with a key for several positions";
   if (std::holds_alternative<SelectKeys>(node.op) && node.in.size() < 3)
@@ -646,6 +655,8 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {
+    if (std::get<Route>(node.op).gating == Gating::RootSoftplus || node.in.size() > 2)
+      return "the GPU's router gates by softmax or sigmoids and chooses by scores, not by a table";
     const std::int64_t experts = graph.info(node.in[0]).type.shape[0];
     if (experts > kMostExperts)
       return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +
