@@ -265,14 +265,19 @@ Act ffn(Scope s, const Config& c, Act x) {
   return m.d_shared > 0 ? s.add("ffn_sum", y, shared_expert(s, m, x, c.n_embd)) : y;
 }
 
+/// Some files count layers that predict and have none: then all are the model's.
+int own_layers(Net& net, const Config& c) {
+  const bool all = !c.ahead.empty() && !net.layer(c.n_layers, Role::Ffn).has("nextn.eh_proj");
+  return all ? c.n_layers + static_cast<int>(c.ahead.size()) : c.n_layers;
+}
+
 Act forward(Net& net, const Config& c) {
-  // Some writers count layers for prediction that files do not have: then they are others.
-  if (!c.ahead.empty()) net.layer(c.n_layers, Role::Ffn).require("nextn.eh_proj");
   const Step step = net.step();
   const AllAngles angles = tables(net, c);
   const Act embedding = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   Act streams = several_streams(net.top(Role::Embed), embedding, c.streams);
-  for (int i = 0; i < c.n_layers; ++i) {
+  const int layers = own_layers(net, c);
+  for (int i = 0; i < layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     const Reading in = reading(a, c, "hc_attn", streams);
     const Act y = attention(a, c, angles, a.rms_norm("attn_norm", in.x, c.norm_eps));

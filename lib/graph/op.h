@@ -219,10 +219,10 @@ struct WindowMean {
   friend bool operator==(const WindowMean&, const WindowMean&) = default;
 };
 
-/// (x [f * n, tokens], scores [f * n, tokens], places [f * n, stride], positions, state [n, 3, f]) -> y [n, tokens]:
+/// (x [f * n, tokens], scores [f * n, tokens], w [f * n, stride], positions, state [n, 3, f]) -> y [n, tokens]:
 /// each `stride` neighbouring positions of a sequence become one row, which the last of them has; the others' are 0. A
-/// row is the mean of theirs, each element by the softmax of its scores plus those of the positions' places among
-/// their neighbours. With f = 2 parts, the second is that of a position's own row, the first that of the next one,
+/// row is the mean of theirs, each element by the softmax of its scores plus w of the position's place among its
+/// neighbours. With f = 2 parts, the second is that of a position's own row, the first that of the next one,
 /// which so overlaps with the one before. Of each part the state holds the greatest score, the sum of the weights that
 /// it makes 1, and the weighted sum; zeros before the first.
 struct Compress {

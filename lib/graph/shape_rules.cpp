@@ -190,9 +190,9 @@ class Rule {
     const bool index = state.part == RecurrentType::Part::CompressIndex;
     recurrent(4, index ? RecurrentType::Part::CompressIndex : RecurrentType::Part::Compress, {n, 3, parts});
     need(x == Shape({parts * n, x[1]}) && in_[1]->type.shape == x, 0, "is not [parts * n, tokens], as the scores are");
+    matrix(2);
     const Shape& places = in_[2]->type.shape;
-    need(places.n_dims() == 2 && places[1] >= 2, 2, "has not at least 2 places");
-    f32_weight(2, {x[0], places[1]});
+    need(places[0] == x[0] && places[1] >= 2, 2, "has not rows as long as the input's for at least 2 places");
     index_of_tokens(3);
     return act({n, x[1]}, in_[0]->rows);
   }

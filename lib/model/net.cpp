@@ -40,10 +40,6 @@ GraphBuilder& Scope::place() {
 
 bool Scope::has(std::string_view name) const { return has_tensor(std::string(name) + ".weight"); }
 
-void Scope::require(std::string_view name) const {
-  if (!has(name)) net_.fail_missing(full_name(name) + ".weight");
-}
-
 std::int64_t Scope::rows(std::string_view name) const {
   const TensorInfo* t = net_.file_.tensors().find(full_name(name) + ".weight");
   return t ? t->type.shape[1] : 0;
@@ -232,7 +228,7 @@ Act Scope::window_mean(std::string_view name, Act x, int width) {
 Act Scope::compress(std::string_view name, Act x, Act scores, std::string_view places, std::int64_t n, int stride,
                     RecurrentType::Part part) {
   const std::int64_t width = net_.builder_.type(x).shape[0];
-  const Weight w = net_.f32(full_name(places) + ".weight", {width, stride});
+  const Weight w = net_.matrix(full_name(places) + ".weight", {width, stride});
   const Index positions = net_.builder_.step_input(StepInput::Positions);
   const Recurrent state = net_.builder_.recurrent({layer_, part, {n, 3, width / n}});
   return place().compress({x, scores, w, positions, state}, name);

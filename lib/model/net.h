@@ -42,8 +42,6 @@ class Scope {
   std::int64_t rows(std::string_view name) const;
   /// Whether the file has this tensor.
   bool has_tensor(std::string_view name) const;
-  /// Throws ErrorKind::Model if the file has no `name`.weight.
-  void require(std::string_view name) const;
   /// Not a reference: the next node moves what it would point to.
   Shape shape(Value) const;
   /// The same layer under another role.
@@ -104,7 +102,7 @@ class Scope {
   Act short_conv(std::string_view name, Act x, int width, const ShortConv& attributes = {},
                  RecurrentType::Part part = RecurrentType::Part::Conv);
   Act window_mean(std::string_view name, Act x, int width);
-  /// With `places`.weight [as x, stride]: rows of n elements.
+  /// With `places`.weight [width of x, stride]: rows of n elements.
   Act compress(std::string_view name, Act x, Act scores, std::string_view places, std::int64_t n, int stride,
                RecurrentType::Part part);
   /// With ssm_a [value_heads] and ssm_dt.bias, as long as alpha; `state` [dv, dk, value_heads].

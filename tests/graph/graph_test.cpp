@@ -668,7 +668,7 @@ TEST_CASE("compressed keys, what makes them and attends to them, and weights of 
   CHECK(b.type(row).shape == Shape({16, 4}));
   CHECK(b.type(compress(x, 32, {32, 3, 1})).shape == Shape({32, 4}));
   CHECK_THROWS_WITH(compress(narrow, 32, {16, 3, 2}), contains("as the scores are"));
-  CHECK_THROWS_WITH(compress(x, 16, {16, 3, 2}), contains("is not a weight"));
+  CHECK_THROWS_WITH(compress(x, 16, {16, 3, 2}), contains("as long as the input's"));
   CHECK_THROWS_WITH(compress(x, 32, {16, 2, 2}), contains("is not a state"));
   CHECK_THROWS_WITH(compress(x, 32, {8, 3, 4}), contains("one or two parts"));
   const Act key = b.split_heads(row, 1, "key"), q = b.split_heads(x, 2, "q");

@@ -413,7 +413,6 @@ TEST_CASE("features that no family here follows are refused unless their values 
         [](TinyFile& f) {
           f.set_array("deepseek4.swiglu_clamp_exp", std::vector<float>{1, -1});
         }},
-       {"prediction", "blk.1.nextn.eh_proj.weight", "missing", set("deepseek4.nextn_predict_layers", std::uint32_t{1})},
        {"table", "blk.0.ffn_gate_tid2eid.weight", "has type F32, needs I32",
         [](TinyFile& f) { f.retype("blk.0.ffn_gate_tid2eid.weight", DType::F32); }},
        {"output", "blk.0.attn_output_a.weight", "[64, 63], needs [64, 64]",

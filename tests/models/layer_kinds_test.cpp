@@ -214,6 +214,11 @@ TEST_CASE(
     CHECK(glu.limit == 0.25f);
     CHECK(std::fabs(double{glu.gate_limit} - 0.25 / (1 + std::exp(-0.25))) < 1e-6);
   }
+  f.set("deepseek4.nextn_predict_layers", std::uint32_t{1});  // of which the file has none
+  CHECK(all<Route>(open_tiny(folder, f).graph).size() == 3);
+  TinyFile predicting = f;
+  predicting.add_tensor({"blk.2.nextn.eh_proj.weight", {DType::F32, {64, 32}}, 0, 1});
+  CHECK(all<Route>(open_tiny(folder, predicting).graph).size() == 2);
   f.set_array("deepseek4.swiglu_clamp_shexp", std::vector<float>(3, 0.0f));
   CHECK(std::ranges::count(all<Glu>(open_tiny(folder, f).graph), 0.0f, &Glu::limit) == 3);
 }

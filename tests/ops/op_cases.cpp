@@ -701,8 +701,8 @@ OpScene compressed_scene(const CompressedShape& x, CacheFormat format) {
   const Act seen =
       s.builder.compressed_attention({q, stored, compressed, sinks, chosen ? &*chosen : nullptr}, attributes, "seen");
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
-  // As in selection_scene(); compressed keys are values.
-  const int terms = info(format.k).quantized() || info(format.v).quantized() ? 1 << 17 : 16 * x.dim;
+  // As in attention_scene(), of three chunks; compressed keys are values.
+  const int terms = info(format.k).quantized() || info(format.v).quantized() ? 1 << 18 : 16 * x.dim;
   OpScene scene = std::move(s).finish(y, attention_steps(true), terms);
   if (chosen) scene.observed = {"chosen"};
   scene.n_sequences = kAttentionSequences;

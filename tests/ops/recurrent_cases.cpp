@@ -58,10 +58,11 @@ OpScene mean_scene(std::int64_t channels, int width, const std::vector<Parts>& s
 }
 
 /// Rows of neighbours that become one, with parts of the next one or without.
-OpScene compress_scene(std::int64_t n, int parts, int stride, const std::vector<Parts>& steps) {
+OpScene compress_scene(std::int64_t n, int parts, int stride, const std::vector<Parts>& steps,
+                       DType type = DType::F32) {
   Stage s(most_tokens(steps), kRecurrentSequences);
   const Act x = s.input("x", parts * n, 91), scores = s.input("scores", parts * n, 94, 3.0f);
-  const Weight places = s.weight("places", DType::F32, {parts * n, stride}, 92);
+  const Weight places = s.weight("places", type, {parts * n, stride}, 92);
   const Index positions = s.builder.step_input(StepInput::Positions);
   const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Compress, {n, 3, parts}});
   const GraphBuilder::CompressOperands operands{x, scores, places, positions, state};
@@ -179,6 +180,9 @@ void add_recurrent(std::vector<OpCase>& cases) {
                        [=] { return compress_scene(37, parts, stride, recurrent_steps()); }});
     cases.push_back({label("compress prompts", {{"parts", parts}}),
                      [=] { return compress_scene(130, parts, 16, recurrent_prompts()); }});
+    for (const DType type : {DType::F16, DType::Q8_0, DType::Q4_K})
+      cases.push_back({label("compress", {{"parts", parts}}, name(type)),
+                       [=] { return compress_scene(256, parts, 4, recurrent_steps(), type); }});
   }
   const HashIds pairs{{31415926535897, 27182818284591}, {40, 60}, {0, 40}, 5};
   const HashIds many{

@@ -110,6 +110,7 @@ class CompressInstruction final : public Instruction {
         state_(site.in[4]),
         y_(site.out[0]),
         fn_(site.kernels.compress),
+        places_type_(site.in_info(2).type),
         queues_(site.threads) {
     const Shape& state = site.in_info(4).recurrent.shape;
     args_.n = state[0];
@@ -123,7 +124,9 @@ class CompressInstruction final : public Instruction {
     ShareQueues::Share share = queues_.open(f.turn, w, tasks);
     for (std::int64_t task = share.take(); task < tasks; task = share.take()) {
       const std::int64_t begin = task % shares_ * kElements;
-      fn_(args_for(f, static_cast<std::size_t>(task / shares_)), begin, std::min(begin + kElements, args_.n));
+      CompressArgs a = args_for(f, static_cast<std::size_t>(task / shares_));
+      a.places = places(f, w, a);
+      fn_(a, begin, std::min(begin + kElements, args_.n));
     }
   }
   std::string describe() const override {
@@ -134,6 +137,19 @@ class CompressInstruction final : public Instruction {
  private:
   static constexpr std::int64_t kElements = 64;  ///< of a task: four lines of a row
 
+  /// Rows that the tokens need are at their places.
+  const float* places(const Frame& f, const Worker& w, const CompressArgs& a) const {
+    if (places_type_.dtype == DType::F32) return f.f32(places_);
+    const std::int64_t width = a.parts * a.n;
+    auto* const decoded = reinterpret_cast<float*>(w.scratch);
+    for (std::int64_t t = 0; t < std::min(a.tokens, a.stride); ++t) {
+      const std::int64_t place = a.positions[t] % a.stride;
+      const std::size_t bytes = static_cast<std::size_t>(place) * places_type_.row_bytes();
+      decode(places_type_.dtype, f.slots[places_].data + bytes, decoded + place * width, width);
+    }
+    return decoded;
+  }
+
   CompressArgs args_for(const Frame& f, std::size_t sequence) const {
     const SequenceSpan& span = f.step->sequences[sequence];
     const StateMove& move = f.step->states[sequence];
@@ -141,7 +157,6 @@ class CompressInstruction final : public Instruction {
     const std::int64_t width = a.parts * a.n;
     a.x = f.f32(x_) + span.first_token * width;
     a.scores = f.f32(scores_) + span.first_token * width;
-    a.places = f.f32(places_);
     a.positions = f.i32(positions_) + span.first_token;
     a.from = slot_of(f, state_, move.from, 3 * width);
     a.to = slot_of(f, state_, move.to, 3 * width);
@@ -152,6 +167,7 @@ class CompressInstruction final : public Instruction {
 
   int x_, scores_, places_, positions_, state_, y_;
   CompressFn fn_;
+  TensorType places_type_;
   CompressArgs args_;
   std::int64_t shares_ = 0;
   ShareQueues queues_;

@@ -640,6 +640,9 @@ std::string refusal(const Graph& graph, const Node& node) {
     return "the GPU has no kernels for compressed keys, which stand for several positions";
   const bool strided = std::ranges::any_of(node.in, [&](std::uint32_t id) { return graph.info(id).cache.stride != 1; });
   if (strided) return "the GPU has no kernels for indexes with a key for several positions";
+  if (const auto* select = std::get_if<SelectKeys>(&node.op);
+      select != nullptr && select->choice != SelectKeys::Choice::Positions)
+    return "the GPU selects keys by their positions";
   if (std::holds_alternative<SelectKeys>(node.op) && node.in.size() < 3)
     return "the GPU selects keys by scores that are weighed by head";
   if (const auto* conv = std::get_if<ShortConv>(&node.op); conv != nullptr && conv->dilation != 1)
