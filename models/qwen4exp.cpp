@@ -148,13 +148,6 @@ Reading reading(Scope s, const Config& c, const std::string& name, Act streams) 
   return {x, s.soft_cap(name + "_shares", half, 1)};
 }
 
-Act several(Scope s, const Config& c, Act x) {
-  const Act one = s.split_heads("stream", x, 1);
-  Act all = one;
-  for (int i = 2; i <= c.streams; ++i) all = s.concat("streams_" + std::to_string(i), all, one);
-  return s.split_heads("streams", s.flatten_heads("streams_flat", all), c.streams);
-}
-
 /// Tables of angles: of tokens, and of blocks of so many tokens, of which they are the last ones.
 struct Angles {
   Rotary tokens;
@@ -222,7 +215,7 @@ Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Angles angles = tables(net, c);
   const Act embedding = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
-  Act streams = several(net.top(Role::Embed), c, embedding);
+  Act streams = several_streams(net.top(Role::Embed), embedding, c.streams);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     if (c.hashed && c.hashed->layer == i) streams = add_hashed(a, c, step.tokens, streams);

@@ -29,6 +29,7 @@
   X(deepseek2, "deepseek2")         \
   X(deepseek, "deepseek2-ocr")      \
   X(deepseek32, "deepseek32")       \
+  X(deepseek4, "deepseek4")         \
   X(bailingmoe2, "dots1")           \
   X(internlm2, "ernie4_5")          \
   X(ernie4_5_moe, "ernie4_5-moe")   \

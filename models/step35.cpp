@@ -31,17 +31,6 @@ constexpr std::string_view kHeads = "attention.head_count", kKvHeads = "attentio
                            kPattern = "attention.sliding_window_pattern", kGating = "expert_gating_func",
                            kSharedWidth = "expert_shared_feed_forward_length", kDense = "leading_dense_block_count";
 
-/// Zeros where the file has none.
-std::vector<float> read_limits(const HyperParameters& hp, std::string_view key, int layers) {
-  std::vector<float> limits(static_cast<std::size_t>(layers), 0.0f);
-  if (!hp.has(key)) return limits;
-  limits = hp.metadata().one_or_each<float>(hp.key(key), limits.size());
-  for (const float limit : limits)
-    if (!std::isfinite(limit) || limit < 0)
-      hp.fail(key, "value " + value_text(limit) + " is not a finite number from 0 on");
-  return limits;
-}
-
 int local_rotated(const Metadata& md, const Config& c) {
   const IntegerRule rule{"rope.dimension_count_swa", 2, c.head_dim};
   const std::int64_t n = HyperParameters(md, c.architecture).optional_integer(rule).value_or(c.rope.n_rot);
@@ -74,9 +63,8 @@ Config configure_step(const Metadata& md) {
   require_local_layers(md, c);
   c.local_rope = {.n_rot = local_rotated(md, c), .base = read_local_base(md, c, c.rope.base)};
   halve_rotation(md, c);
-  const HyperParameters hp(md, "step35");
-  c.limits = read_limits(hp, "swiglu_clamp_exp", c.n_layers);
-  c.shared_limits = read_limits(hp, "swiglu_clamp_shexp", c.n_layers);
+  c.limits = read_glu_limits(md, c, "swiglu_clamp_exp");
+  c.shared_limits = read_glu_limits(md, c, "swiglu_clamp_shexp");
   leave_prediction_layers_out(md, c);
   return c;
 }
@@ -161,8 +149,8 @@ Act ffn(Scope s, const Config& c, Act x) {
   const auto layer = static_cast<std::size_t>(s.layer());
   if (!c.moe || !c.moe->is_in(s.layer())) return dense_ffn(s, c, c.shared_limits[layer], x);
   MoeConfig m = *c.moe;
-  m.limit = c.limits[layer];
-  m.shared_limit = c.shared_limits[layer];
+  m.limit = {c.limits[layer]};
+  m.shared_limit = {c.shared_limits[layer]};
   return shared_moe_ffn(s, m, x, c.n_embd);
 }
 

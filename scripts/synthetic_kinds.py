@@ -265,3 +265,57 @@ def hashed_embedding(n_vocab, d, layer, tokens=3, of_each=2):
             "ple.layer_multipliers": as_u64(rng.integers(1 << 44, 1 << 45, tokens)), "ple.head_offsets": as_u64(offsets),
             "ple.head_vocab_sizes": as_u64(rows)}
     return keys, ("per_layer_token_embd.weight", (sum(rows) + 3, d // heads), 0.1, 0.0)
+
+
+def deepseek4(target, vocabulary, keys=None, quantized=None, ratios=(0, 4, 128, 4, 128), top_k=24, hashed=2, window=40,
+              d=256, heads=8, head_dim=64, query=128, groups=2, rank=96, streams=4, index=(32, 64), experts=(16, 4, 128)):
+    """`ratios`: of each layer, how many positions a key stands for, 0 for none of these; `hashed`: layers whose experts a
+    table gives; `query`: what queries are made from; `groups`, `rank`: of the output; `index`: heads and their length."""
+    n_vocab, matrix, layers = sizes(vocabulary), 0.02 * (512 / d) ** 0.5, len(ratios)
+    count, used, width = experts
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "attention.head_count": heads,
+                "attention.head_count_kv": 1, "attention.key_length": head_dim, "attention.value_length": head_dim,
+                "attention.layer_norm_rms_epsilon": 1e-6, "attention.sliding_window": window, "rope.freq_base": 1e4,
+                "rope.dimension_count": 16, "attention.compress_rope_freq_base": 4e4, "attention.q_lora_rank": query,
+                "attention.output_group_count": groups, "attention.output_lora_rank": rank,
+                "attention.compress_ratios": list(ratios), "attention.indexer.head_count": index[0],
+                "attention.indexer.key_length": index[1], "attention.indexer.top_k": top_k,
+                "hyper_connection.count": streams, "hyper_connection.sinkhorn_iterations": 20,
+                "hyper_connection.epsilon": 1e-6, "hash_layer_count": hashed, "expert_count": count,
+                "expert_used_count": used, "expert_feed_forward_length": width, "expert_shared_count": 1,
+                "expert_gating_func": 4, "expert_weights_norm": True, "expert_weights_scale": 1.5,
+                "swiglu_clamp_exp": [0.5] * layers}
+    mixing = (2 + streams) * streams
+
+    def connection(name, n, scales):
+        return of_products({name + "_fn": (n, streams * d, 1.5 * matrix)}, ()) + [
+            (name + "_scale.weight", (scales,), 0.2, 1.0), (name + "_base.weight", (n,), 0.5, 0.0)]
+
+    def compressor(name, n, ratio):
+        wide = 2 * n if ratio == 4 else n
+        return of_products({name + "_kv": (wide, d, 2 * matrix), name + "_gate": (wide, d, 3 * matrix)}, ()) + [
+            (name + "_ape.weight", (ratio, wide), 0.5, 0.0), (name + "_norm.weight", (n,), 0.2, 1.0)]
+
+    blocks, given = [], []
+    rng = np.random.default_rng(3)
+    for i, ratio in enumerate(ratios):
+        block = norms(d, "attn_norm", "ffn_norm") + connection("hc_attn", mixing, 3) + connection("hc_ffn", mixing, 3)
+        block += of_products({"attn_q_a": (query, d, 2 * matrix), "attn_q_b": (heads * head_dim, query, 2 * matrix),
+                              "attn_kv": (head_dim, d, 2 * matrix),
+                              "attn_output_a": (groups * rank, heads * head_dim // groups, matrix),
+                              "attn_output_b": (d, groups * rank, 2 * matrix)}, ())
+        block += [("attn_q_a_norm.weight", (query,), 0.1, 1.0), ("attn_kv_a_norm.weight", (head_dim,), 0.2, 1.0),
+                  ("attn_sinks.weight", (heads,), 2.0, 0.0)]
+        if ratio:
+            block += compressor("attn_compressor", head_dim, ratio)
+        if ratio == 4:
+            block += compressor("indexer_compressor", index[1], ratio) + of_products(
+                {"indexer.proj": (index[0], d, 3 * matrix), "indexer.attn_q_b": (index[0] * index[1], query, 2 * matrix)}, ())
+        block += of_experts(d, experts, matrix, (), 0.2 if i >= hashed else 0.0)
+        block += of_products(dense_ffn(d, width, matrix, suffix="_shexp"), ())
+        blocks.append(block)
+        if i < hashed:
+            table = np.array([rng.permutation(count)[:used] for _ in range(n_vocab)], np.int32)
+            given.append((f"blk.{i}.ffn_gate_tid2eid.weight", table))
+    tensors = ends(n_vocab, d) + connection("output_hc", streams, 1) + of_layers(blocks)
+    random_file(target, vocabulary, "deepseek4", all_keys | (keys or {}), tensors, quantized, given=given)

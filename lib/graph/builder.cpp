@@ -53,7 +53,7 @@ Weight GraphBuilder::weight(std::string name, TensorType type) {
 }
 
 Cache GraphBuilder::cache(CacheType type) {
-  const std::string name = (type.part == CacheType::Part::Index ? "index." : "cache.") + std::to_string(type.layer);
+  const std::string name = std::string(llm::name(type.part)) + "." + std::to_string(type.layer);
   return {{graph_.add_value({.kind = ValueKind::Cache, .name = name, .cache = type})}};
 }
 
@@ -178,6 +178,18 @@ Index GraphBuilder::select_keys(Act q, Cache index, int top_k, std::string_view 
   return {{append<1>(SelectKeys{.top_k = top_k}, {q.id, index.id}, {name})[0]}};
 }
 
+Index GraphBuilder::choose_keys(Act q, Act w, Cache index, int top_k, std::string_view name) {
+  const SelectKeys attributes{.top_k = top_k, .choice = SelectKeys::Choice::Keys};
+  return {{append<1>(attributes, {q.id, w.id, index.id}, {name})[0]}};
+}
+
+Act GraphBuilder::compressed_attention(const CompressedOperands& o, const CompressedAttention& attributes,
+                                       std::string_view name) {
+  std::vector<std::uint32_t> in{o.q.id, o.cache.id, o.compressed.id, o.sinks.id};
+  if (o.keys) in.push_back(o.keys->id);
+  return append_one(attributes, std::move(in), name);
+}
+
 Act GraphBuilder::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes,
                                      std::string_view name) {
   return append_one(attributes, {q.id, cache.id, positions.id}, name);
@@ -201,6 +213,10 @@ Act GraphBuilder::window_mean(Act x, Recurrent state, int width, std::string_vie
   return append_one(WindowMean{width}, {x.id, state.id}, name);
 }
 
+Act GraphBuilder::compress(const CompressOperands& o, std::string_view name) {
+  return append_one(Compress{}, {o.x.id, o.scores.id, o.places.id, o.positions.id, o.state.id}, name);
+}
+
 Act GraphBuilder::gated_delta(const DeltaOperands& o, const GatedDelta& attributes, std::string_view name) {
   return append_one(attributes, {o.qkv.id, o.alpha.id, o.beta.id, o.a.id, o.bias.id, o.state.id}, name);
 }
@@ -214,6 +230,13 @@ Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view
   std::vector<std::uint32_t> in{logits.id};
   if (bias) in.push_back(bias->id);
   const auto out = append<2>(attributes, std::move(in), {name, weights});
+  return {.expert = {{out[0]}}, .weight = {{out[1]}}};
+}
+
+Routes GraphBuilder::route_by_table(Act logits, Weight table, Index tokens, const Route& attributes,
+                                    std::string_view name) {
+  const std::string weights = std::string(name) + "_weights";
+  const auto out = append<2>(attributes, {logits.id, table.id, tokens.id}, {name, weights});
   return {.expert = {{out[0]}}, .weight = {{out[1]}}};
 }
 
@@ -231,6 +254,16 @@ Act GraphBuilder::stream_add(Act x, Act y, const Act* w, const StreamAdd& attrib
   std::vector<std::uint32_t> in{x.id, y.id};
   if (w) in.push_back(w->id);
   return append_one(attributes, std::move(in), name);
+}
+StreamShares GraphBuilder::stream_weights(Act x, Weight scales, Weight biases, const StreamWeights& attributes,
+                                          std::string_view name) {
+  const std::string bare(name), read = bare + "_read", write = bare + "_write", mix = bare + "_mix";
+  const auto out = append<3>(attributes, {x.id, scales.id, biases.id}, {read, write, mix});
+  return {{{out[0]}}, {{out[1]}}, {{out[2]}}};
+}
+Act GraphBuilder::stream_read(Act x, Weight scale, Weight biases, const StreamWeights& attributes,
+                              std::string_view name) {
+  return append_one(attributes, {x.id, scale.id, biases.id}, name);
 }
 Act GraphBuilder::stream_mean(Act x, Act gate, std::string_view name) {
   return append_one(StreamMean{}, {x.id, gate.id}, name);

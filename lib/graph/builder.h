@@ -52,11 +52,27 @@ class GraphBuilder {
   Cache index_append(Act k, Cache index, std::string_view name);
   Index select_keys(Act q, Act w, Cache index, int top_k, std::string_view name);
   Index select_keys(Act q, Cache index, int top_k, std::string_view name);
+  Index choose_keys(Act q, Act w, Cache index, int top_k, std::string_view name);  ///< SelectKeys::Choice::Keys
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
   Act selected_attention(Act q, Cache cache, Index positions, const Attention& attributes, std::string_view name);
+  struct CompressedOperands {
+    Act q;
+    Cache cache, compressed;
+    Weight sinks;
+    const Index* keys = nullptr;
+  };
+  Act compressed_attention(const CompressedOperands& operands, const CompressedAttention& attributes,
+                           std::string_view name);
   Act short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes = {},
                  const Weight* bias = nullptr);
   Act window_mean(Act x, Recurrent state, int width, std::string_view name);
+  struct CompressOperands {
+    Act x, scores;
+    Weight places;
+    Index positions;
+    Recurrent state;
+  };
+  Act compress(const CompressOperands& operands, std::string_view name);
   struct DeltaOperands {
     Act qkv, alpha, beta;
     Weight a, bias;
@@ -70,10 +86,15 @@ class GraphBuilder {
   };
   Act selective_scan(const ScanOperands& operands, const SelectiveScan& attributes, std::string_view name);
   Routes route(Act logits, const Route& attributes, std::string_view name, const Weight* bias = nullptr);
+  Routes route_by_table(Act logits, Weight table, Index tokens, const Route& attributes, std::string_view name);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);
   Act stream_mix(Act x, Act w, std::string_view name);
   Act stream_add(Act x, Act y, const Act* w, const StreamAdd& attributes, std::string_view name);
+  StreamShares stream_weights(Act x, Weight scales, Weight biases, const StreamWeights& attributes,
+                              std::string_view name);
+  /// StreamWeights with one scale.
+  Act stream_read(Act x, Weight scale, Weight biases, const StreamWeights& attributes, std::string_view name);
   Act stream_mean(Act x, Act gate, std::string_view name);
   Act match_gate(Act a, Act b, std::string_view name);
   Act gaussian_top(Act x, float deviations, std::string_view name);

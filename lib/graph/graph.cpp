@@ -57,8 +57,28 @@ std::string_view name(RecurrentType::Part part) {
       return "hash";
     case RecurrentType::Part::ConvHash:
       return "conv_hash";
+    case RecurrentType::Part::Compress:
+      return "compress";
+    case RecurrentType::Part::CompressIndex:
+      return "compress_index";
   }
   return "";
+}
+
+std::string_view name(CacheType::Part part) {
+  switch (part) {
+    case CacheType::Part::KeysValues:
+      return "cache";
+    case CacheType::Part::Index:
+      return "index";
+    case CacheType::Part::Compressed:
+      return "compressed";
+  }
+  return "";
+}
+
+std::int64_t chooses_from(const SelectKeys& op, const CacheType& index) {
+  return op.choice == SelectKeys::Choice::Positions ? op.top_k : (op.top_k + std::int64_t{1}) * index.stride - 1;
 }
 
 std::uint32_t Graph::add_value(ValueInfo info) {

@@ -27,6 +27,11 @@ struct Routes {
   Act weight;    ///< [top_k, tokens]
 };
 
+/// What StreamWeights gives.
+struct StreamShares {
+  Act read, write, mix;
+};
+
 enum class ValueKind : std::uint8_t {
   Input,
   Weight,
@@ -49,26 +54,43 @@ inline constexpr int kBlockPositions = 64;
 
 /// Keys and values of one layer: what a state store has to keep.
 struct CacheType {
-  /// Index: of what keys are selected by, keys without values, beside those that are attended to.
-  enum class Part : std::uint8_t { KeysValues, Index };
+  /// Index: of what keys are selected by, keys without values, beside those that are attended to. Compressed: keys that
+  /// stand for several positions each, and are their own values.
+  enum class Part : std::uint8_t { KeysValues, Index, Compressed };
   /// Selected: position by position, those of a selection.
   enum class Access : std::uint8_t { Whole, Selected };
   int layer = 0;
   int kv_heads = 0;
   int head_dim_k = 0;
-  int head_dim_v = 0;  ///< 0 of an Index
+  int head_dim_v = 0;  ///< 0 of keys alone
   Part part = Part::KeysValues;
   Access access = Access::Whole;
-  int stride = 1;         ///< of an Index: of so many positions it keeps the row of the last one
+  int stride = 1;         ///< of keys alone: of so many positions it keeps the row of the last one
   bool fleeting = false;  ///< kept elsewhere, here only while a step works on the layer: layers may share places
+  bool keys_alone() const { return part != Part::KeysValues; }
   friend bool operator==(const CacheType&, const CacheType&) = default;
 };
+std::string_view name(CacheType::Part);
+/// The first position whose token chooses among the keys of an index: those before see no more than may be chosen.
+std::int64_t chooses_from(const SelectKeys&, const CacheType& index);
 
 /// What a layer remembers of a sequence beside keys and values: f32, and never more of it. A node reads and writes it.
 struct RecurrentType {
   /// ConvKeys, ConvValues: of layers with convolutions of their own for these. Mean: a WindowMean's rows. Hash: the
-  /// tokens that a HashIds goes by; ConvHash: of a convolution of what these gave.
-  enum class Part : std::uint8_t { Conv, ConvKeys, ConvValues, Delta, Scan, Mean, Hash, ConvHash };
+  /// tokens that a HashIds goes by; ConvHash: of a convolution of what these gave. Compress, CompressIndex: of what
+  /// becomes one key of several.
+  enum class Part : std::uint8_t {
+    Conv,
+    ConvKeys,
+    ConvValues,
+    Delta,
+    Scan,
+    Mean,
+    Hash,
+    ConvHash,
+    Compress,
+    CompressIndex,
+  };
   int layer = 0;
   Part part = Part::Conv;
   Shape shape;

@@ -16,7 +16,9 @@ std::vector<std::int32_t> needed_from(const Graph& g) {
     for (const std::uint32_t v : n.out) from = std::min(from, read[v]);
     needed[i] = from == kNever ? 0 : from;
     const auto* select = std::get_if<SelectKeys>(&n.op);
-    for (const std::uint32_t v : n.in) read[v] = std::min(read[v], select != nullptr ? select->top_k : needed[i]);
+    const std::int64_t chooses = select != nullptr ? chooses_from(*select, g.info(n.in.back()).cache) : needed[i];
+    const auto wanted = static_cast<std::int32_t>(std::min<std::int64_t>(chooses, kNever));
+    for (const std::uint32_t v : n.in) read[v] = std::min(read[v], wanted);
   }
   return needed;
 }

@@ -32,8 +32,10 @@ struct Name {
   std::string_view operator()(const KvAppend&) const { return "kv_append"; }
   std::string_view operator()(const SelectKeys&) const { return "select_keys"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
+  std::string_view operator()(const CompressedAttention&) const { return "compressed_attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
   std::string_view operator()(const WindowMean&) const { return "window_mean"; }
+  std::string_view operator()(const Compress&) const { return "compress"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
   std::string_view operator()(const SelectiveScan&) const { return "selective_scan"; }
   std::string_view operator()(const Route&) const { return "route"; }
@@ -41,6 +43,7 @@ struct Name {
   std::string_view operator()(const Combine&) const { return "combine"; }
   std::string_view operator()(const StreamMix&) const { return "stream_mix"; }
   std::string_view operator()(const StreamAdd&) const { return "stream_add"; }
+  std::string_view operator()(const StreamWeights&) const { return "stream_weights"; }
   std::string_view operator()(const StreamMean&) const { return "stream_mean"; }
   std::string_view operator()(const MatchGate&) const { return "match_gate"; }
   std::string_view operator()(const GaussianTop&) const { return "gaussian_top"; }
@@ -83,7 +86,8 @@ struct Attributes {
   std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const Glu& a) const {
-    return std::string(llm::name(a.activation)) + (a.limit > 0 ? " limit=" + number(a.limit) : "");
+    return std::string(llm::name(a.activation)) + (a.limit > 0 ? " limit=" + number(a.limit) : "") +
+           (a.gate_limit != a.limit ? " gate_limit=" + number(a.gate_limit) : "");
   }
   std::string operator()(const Activate& a) const {
     std::string text(llm::name(a.function));
@@ -104,6 +108,7 @@ struct Attributes {
     if (a.scaling == RopeScaling::Yarn || a.attention_factor != 1)
       text += " attention_factor=" + number(a.attention_factor);
     if (a.offset != 0) text += " offset=" + std::to_string(a.offset);
+    if (a.back) text += " back";
     return text;
   }
   std::string operator()(const PositionScale& a) const {
@@ -115,12 +120,16 @@ struct Attributes {
            " n_rot=" + std::to_string(a.n_rot);
   }
   std::string operator()(const SelectKeys& a) const {
-    return "top_k=" + std::to_string(a.top_k) +
+    return "top_k=" + std::to_string(a.top_k) + (a.choice == SelectKeys::Choice::Keys ? " keys" : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +
            (a.max_bias != 0 ? " max_bias=" + number(a.max_bias) : "") + (a.window.length ? window_text(a.window) : "") +
+           (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
+  }
+  std::string operator()(const CompressedAttention& a) const {
+    return "scale=" + number(a.scale) + (a.window.length ? window_text(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const ShortConv& a) const {
@@ -147,6 +156,9 @@ struct Attributes {
   }
   std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
   std::string operator()(const StreamAdd& a) const { return "first=" + std::to_string(a.first); }
+  std::string operator()(const StreamWeights& a) const {
+    return "eps=" + number(a.eps) + " iterations=" + std::to_string(a.iterations);
+  }
   std::string operator()(const GaussianTop& a) const { return "deviations=" + number(a.deviations); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
   std::string operator()(const SoftCap& a) const { return "cap=" + number(a.cap); }
@@ -213,6 +225,12 @@ float alibi_slope(float max_bias, int heads, int head) {
   return std::exp2(-max_bias * static_cast<float>(steps) / static_cast<float>(2 * whole));
 }
 
+std::int64_t stream_count(std::int64_t weights) {
+  std::int64_t m = 1;
+  while ((2 + m) * m < weights) ++m;
+  return (2 + m) * m == weights ? m : 0;
+}
+
 std::string_view name(Nonlinearity f) {
   switch (f) {
     case Nonlinearity::Gelu:
@@ -227,7 +245,17 @@ std::string_view name(Nonlinearity f) {
   return "";
 }
 
-std::string_view name(Gating g) { return g == Gating::Softmax ? "softmax" : "sigmoid"; }
+std::string_view name(Gating g) {
+  switch (g) {
+    case Gating::Softmax:
+      return "softmax";
+    case Gating::Sigmoid:
+      return "sigmoid";
+    case Gating::RootSoftplus:
+      return "root softplus";
+  }
+  return "";
+}
 
 std::string_view name(Role role) {
   switch (role) {

@@ -72,10 +72,11 @@ enum class Activation : std::uint8_t {
 inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;
 std::string_view name(Activation);
 /// (gate [n, ..., rows] or [1, ..., rows], up [n, ..., rows]) -> activation(gate) * up; a single gate is that of all n.
-/// With a limit, of Silu alone: min(silu(gate), limit) * min(max(up, -limit), limit).
+/// With a limit, of Silu alone: min(silu(gate), gate_limit) * min(max(up, -limit), limit).
 struct Glu {
   Activation activation = Activation::Silu;
-  float limit = 0;  ///< 0: none
+  float limit = 0;           ///< 0: none
+  float gate_limit = limit;  ///< above 0 where `limit` is
   friend bool operator==(const Glu&, const Glu&) = default;
 };
 
@@ -130,6 +131,7 @@ struct RopeTable {
   float extrapolation = 1;     ///< Yarn: multiplies the original angle's share of the mix
   float attention_factor = 1;  ///< multiplies cos and sin, whatever the scaling
   int offset = 0;              ///< added to positions
+  bool back = false;           ///< angles are negative: what undoes a rotation
   friend bool operator==(const RopeTable&, const RopeTable&) = default;
 };
 
@@ -151,7 +153,7 @@ struct Rope {
 };
 
 /// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored
-/// at its slots. Where the cache is an index there is no v; of positions of its stride the last one's row alone is
+/// at its slots. Where the cache is of keys alone there is no v; of positions of its stride the last one's row alone is
 /// kept.
 struct KvAppend {
   friend bool operator==(const KvAppend&, const KvAppend&) = default;
@@ -163,8 +165,11 @@ struct KvAppend {
 /// ones the earlier; a sum that is NaN counts as -infinity. They are in ascending order, behind them -1.
 /// An index of a stride s has a key for each s positions, which are chosen together: the (top_k + 1) / s - 1 best of
 /// those that lie up to the token, and all behind the last of these. So of a token that sees no more than top_k, all.
+/// Or, Choice::Keys, -> keys [top_k, tokens]: the best of the index's own keys by their numbers, none behind the last.
 struct SelectKeys {
+  enum class Choice : std::uint8_t { Positions, Keys };
   int top_k = 0;
+  Choice choice = Choice::Positions;
   ActFormat query = ActFormat::F32;  ///< as in Attention
   friend bool operator==(const SelectKeys&, const SelectKeys&) = default;
 };
@@ -182,6 +187,16 @@ struct Attention {
   KeyWindow window = {};             ///< the keys that are seen
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
+};
+/// (q [head_dim, heads, tokens], cache, compressed cache, sinks [heads] [, keys [top_k, tokens]]) -> [head_dim, heads,
+/// tokens]: in one softmax, the keys of the window and those of the compressed cache, all whose positions lie up to the
+/// token, or of these the ones that SelectKeys gives by their numbers. Compressed keys are their own values. Both
+/// caches have one head, of the same size.
+struct CompressedAttention {
+  float scale = 0;
+  KeyWindow window = {};             ///< of the keys that are not compressed
+  ActFormat query = ActFormat::F32;  ///< as in Attention
+  friend bool operator==(const CompressedAttention&, const CompressedAttention&) = default;
 };
 /// ALiBi (arXiv:2108.12409): slopes fall from head to head by the same factor, down to 2^-max_bias. Of heads whose
 /// number is no power of two, those beyond one have slopes halfway between the first.
@@ -202,6 +217,16 @@ struct ShortConv {
 struct WindowMean {
   int width = 0;
   friend bool operator==(const WindowMean&, const WindowMean&) = default;
+};
+
+/// (x [f * n, tokens], scores [f * n, tokens], w [f * n, stride], positions, state [n, 3, f]) -> y [n, tokens]:
+/// each `stride` neighbouring positions of a sequence become one row, which the last of them has; the others' are 0. A
+/// row is the mean of theirs, each element by the softmax of its scores plus w of the position's place among its
+/// neighbours. With f = 2 parts, the second is that of a position's own row, the first that of the next one,
+/// which so overlaps with the one before. Of each part the state holds the greatest score, the sum of the weights that
+/// it makes 1, and the weighted sum; zeros before the first.
+struct Compress {
+  friend bool operator==(const Compress&, const Compress&) = default;
 };
 
 /// Which key head a value head goes with.
@@ -238,7 +263,11 @@ inline bool scans_elements(const Shape& a, const Shape& state) {
   return a != Shape{1, state[2]} && a == Shape{state[1], state[0] * state[2]};
 }
 
-enum class Gating : std::uint8_t { Softmax, Sigmoid };
+enum class Gating : std::uint8_t {
+  Softmax,
+  Sigmoid,
+  RootSoftplus,  ///< sqrt(ln(1 + e^logit))
+};
 std::string_view name(Gating);
 enum class RouteWeights : std::uint8_t {
   AsGated,       ///< the gate's value of each chosen expert
@@ -252,6 +281,7 @@ inline constexpr float kNearBest = 0.02f;
 /// groups, as many in each, those of the best `groups_used` groups alone are chosen from; a group is as good as the sum
 /// of its `group_best` best experts (arXiv:2412.19437), ties to the first. A NaN among a token's logits makes all of
 /// its weights NaN, chosen or not; its ids stay valid and distinct.
+/// (logits, table [top_k, vocab] of I32, tokens) -> the same, the ids being the row of the table of each token.
 struct Route {
   int top_k = 0;
   Gating gating = Gating::Softmax;
@@ -287,6 +317,22 @@ struct StreamAdd {
   int first = 0;
   friend bool operator==(const StreamAdd&, const StreamAdd&) = default;
 };
+
+/// (x [(2 + m) * m, rows], scales [3], biases [(2 + m) * m]) -> (read [m, 1, rows], write [m, rows], mix [m, m, rows]),
+/// how a part of a layer works with m vectors (manifold-constrained hyper-connections, arXiv:2512.24880): read and mix
+/// are weights of a StreamMix, write those of a StreamAdd. With z = x * scale + bias, one scale for each of the three:
+/// read = sigmoid(z) + eps, write = 2 sigmoid(z) - 1. The m numbers that z has for each vector of mix say how it is
+/// shared out: their softmax plus eps, divided in turns, `iterations` times, by the sums over the vectors and by those
+/// over the shares, plus eps, with those over the vectors first and last (Sinkhorn).
+/// (x [m, rows], scales [1], biases [m]) -> read alone.
+struct StreamWeights {
+  float eps = 0;
+  int iterations = 1;
+  friend bool operator==(const StreamWeights&, const StreamWeights&) = default;
+};
+inline constexpr std::int64_t kMostStreams = 16;  ///< of a StreamWeights
+/// m of (2 + m) * m weights; 0 if there is none.
+std::int64_t stream_count(std::int64_t weights);
 
 /// (x [n, m, rows], gate [n, m, rows]) -> [n, rows]: the mean of a row's vectors, each element times sigmoid(gate)
 struct StreamMean {
@@ -360,10 +406,11 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable,
-                           PositionScale, Rope, KvAppend, SelectKeys, Attention, ShortConv, WindowMean, GatedDelta,
-                           SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamMean, MatchGate,
-                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+using AnyOp =
+    std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
+                 KvAppend, SelectKeys, Attention, CompressedAttention, ShortConv, WindowMean, Compress, GatedDelta,
+                 SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamWeights, StreamMean,
+                 MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -27,8 +27,8 @@ std::string type_text(const ValueInfo& v) {
   const auto side = [&](int head_dim) {
     return "[" + std::to_string(head_dim) + ", " + std::to_string(v.cache.kv_heads) + ", positions]";
   };
-  if (v.cache.part == CacheType::Part::Index)
-    return "index k " + side(v.cache.head_dim_k) +
+  if (v.cache.keys_alone())
+    return std::string(name(v.cache.part)) + " k " + side(v.cache.head_dim_k) +
            (v.cache.stride > 1 ? " stride " + std::to_string(v.cache.stride) : "");
   return "cache k " + side(v.cache.head_dim_k) + " v " + side(v.cache.head_dim_v) +
          (v.cache.access == CacheType::Access::Selected ? " selected" : "");

@@ -75,6 +75,7 @@ class Rule {
     const Shape& gate = in_[0]->type.shape;
     const bool may_be_limited = a.activation == Activation::Silu && gate == in_[1]->type.shape;
     need(a.limit == 0 || (a.limit > 0 && may_be_limited), 0, "is limited where it is silu and has a gate per element");
+    need((a.limit > 0) == (a.gate_limit > 0), 0, "has a limit of its gate with one of the rest");
     if (gate[0] == 1 && in_[1]->type.shape[0] != 1) {
       f32(0);
       f32(1);
@@ -111,17 +112,19 @@ class Rule {
     return same(0);
   }
   std::vector<ResultType> operator()(const KvAppend&) const {
-    need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache, and values where it is no index");
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache, and values where it is not of keys alone");
     const CacheType& c = cache(in_.size() - 1);
-    const bool is_index = c.part == CacheType::Part::Index;
-    need(is_index == (in_.size() == 2) && is_index == (c.head_dim_v == 0), in_.size() - 1,
-         "has values if it is no index");
+    const bool alone = c.keys_alone();
+    need(alone == (in_.size() == 2) && alone == (c.head_dim_v == 0), in_.size() - 1,
+         "has values if it is not of keys alone");
     const std::int64_t tokens = in_[0]->type.shape[2];
     need(in_[0]->type.shape == Shape({c.head_dim_k, c.kv_heads, tokens}), 0, "is not [head_dim_k, kv_heads, tokens]");
-    need(is_index || in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1,
+    need(alone || in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1,
          "is not [head_dim_v, kv_heads, tokens]");
-    need(c.stride == 1 || (is_index && c.stride > 1 && kBlockPositions % c.stride == 0), in_.size() - 1,
-         "is no index whose stride divides a block");
+    const bool in_blocks = c.stride > 0 && (kBlockPositions % c.stride == 0 ||
+                                            (c.part == CacheType::Part::Compressed && c.stride % kBlockPositions == 0));
+    need(c.stride == 1 || (alone && in_blocks), in_.size() - 1,
+         "is not of keys alone with a stride that divides a block, or is made of blocks where keys are compressed");
     return {{ValueKind::Cache, {}, RowSpace::None}};
   }
   std::vector<ResultType> operator()(const SelectKeys& a) const {
@@ -133,8 +136,11 @@ class Rule {
     const Shape& q = in_[0]->type.shape;
     need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim, heads, tokens] of the index");
     need(last == 1 || in_[1]->type.shape == Shape({q[1], q[2]}), 1, "is not [heads, tokens]");
-    need(a.top_k >= 2 * c.stride - 1 && (a.top_k + 1) % c.stride == 0, 0,
-         "top_k must be at least 1, and one less than a multiple of the index's stride");
+    if (a.choice == SelectKeys::Choice::Keys)
+      need(a.top_k >= 1, 0, "top_k must be at least 1");
+    else
+      need(a.top_k >= 2 * c.stride - 1 && (a.top_k + 1) % c.stride == 0, 0,
+           "top_k must be at least 1, and one less than a multiple of the index's stride");
     return {{ValueKind::Result, {DType::I32, {a.top_k, q[2]}}, in_[0]->rows}};
   }
   std::vector<ResultType> operator()(const Attention& a) const {
@@ -154,6 +160,41 @@ class Rule {
       f32_weight(2, {q[1]});
     }
     return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const CompressedAttention& a) const {
+    need(in_.size() == 4 || in_.size() == 5, 0, "needs two caches, sinks, and at most one operand of keys");
+    need(a.window.length >= 0, 0, "a window must not be negative");
+    f32(0);
+    const CacheType &c = cache(1), &compressed = cache(2);
+    const Shape& q = in_[0]->type.shape;
+    need(c.part == CacheType::Part::KeysValues && c.access == CacheType::Access::Whole && c.kv_heads == 1 &&
+             c.head_dim_k == c.head_dim_v,
+         1, "is not one head of keys and values of one size");
+    need(compressed.part == CacheType::Part::Compressed && compressed.access == CacheType::Access::Selected &&
+             compressed.kv_heads == 1 && compressed.head_dim_k == c.head_dim_k,
+         2, "is not one head of compressed keys as long as the others");
+    need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim, heads, tokens]");
+    f32_weight(3, {q[1]});
+    if (in_.size() == 5) chosen(4, q[2]);
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const Compress&) const {
+    count(5);
+    tokens(0);
+    tokens(1);
+    const Shape& x = in_[0]->type.shape;
+    need(in_[4]->kind == ValueKind::Recurrent && in_[4]->recurrent.shape.n_dims() == 3, 4, "is not a state");
+    const RecurrentType& state = in_[4]->recurrent;
+    const std::int64_t n = state.shape[0], parts = state.shape[2];
+    need(parts == 1 || parts == 2, 4, "has other than one or two parts");
+    const bool index = state.part == RecurrentType::Part::CompressIndex;
+    recurrent(4, index ? RecurrentType::Part::CompressIndex : RecurrentType::Part::Compress, {n, 3, parts});
+    need(x == Shape({parts * n, x[1]}) && in_[1]->type.shape == x, 0, "is not [parts * n, tokens], as the scores are");
+    matrix(2);
+    const Shape& places = in_[2]->type.shape;
+    need(places[0] == x[0] && places[1] >= 2, 2, "has not rows as long as the input's for at least 2 places");
+    index_of_tokens(3);
+    return act({n, x[1]}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const ShortConv& a) const {
     need(in_.size() == 3 || in_.size() == 4, 0, "needs a weight, a state and at most one bias");
@@ -219,10 +260,11 @@ class Rule {
     return act({p, heads, rows}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const Route& a) const {
-    need(in_.size() == 1 || in_.size() == 2, 0, "needs logits and at most one tensor of biases");
+    need(in_.size() >= 1 && in_.size() <= 3, 0, "needs logits and at most one tensor of biases, or a table and tokens");
     f32(0);
     const Shape& x = in_[0]->type.shape;
     if (in_.size() == 2) vector(1, x[0]);
+    if (in_.size() == 3) route_table(a);
     need(a.top_k >= 1 && a.top_k <= x[0], 0, "top_k must be between 1 and the number of experts");
     need(a.groups >= 1 && x[0] % a.groups == 0, 0, "groups must share out the experts");
     const std::int64_t of_group = x[0] / a.groups;
@@ -283,6 +325,24 @@ class Rule {
            i == 1 ? "is not [n, rows]" : "is not [m, rows]");
     }
     return same(0);
+  }
+  std::vector<ResultType> operator()(const StreamWeights& a) const {
+    count(3);
+    need(a.eps >= 0 && a.iterations >= 1, 0, "is divided at least once, with an eps that is not negative");
+    f32(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() == 2, 0, "is not [weights, rows]");
+    vector(2, x[0]);
+    const RowSpace rows = in_[0]->rows;
+    if (in_[1]->type.shape == Shape({1})) {
+      vector(1, 1);
+      need(x[0] <= kMostStreams, 0, "is of too many vectors");
+      return act({x[0], 1, x[1]}, rows);
+    }
+    vector(1, 3);
+    const std::int64_t m = stream_count(x[0]);
+    need(m >= 1 && m <= kMostStreams, 0, "is not [(2 + m) * m, rows] of a few vectors");
+    return {act({m, 1, x[1]}, rows)[0], act({m, x[1]}, rows)[0], act({m, m, x[1]}, rows)[0]};
   }
   std::vector<ResultType> operator()(const StreamMean&) const {
     count(2);
@@ -376,10 +436,27 @@ class Rule {
   /// Of an Attention over a cache that is read by selections.
   void selection(const Attention& a, const Shape& q) const {
     count(3);
-    index(2);
-    const Shape& positions = in_[2]->type.shape;
-    need(positions.n_dims() == 2 && positions[1] == q[2] && in_[2]->rows == in_[0]->rows, 2, "is not [top_k, tokens]");
+    chosen(2, q[2]);
     need(a.window.length == 0 && a.max_bias == 0, 0, "has neither a window nor ALiBi with a selection");
+  }
+  /// What SelectKeys gives.
+  void chosen(std::size_t i, std::int64_t tokens) const {
+    index(i);
+    const Shape& keys = in_[i]->type.shape;
+    need(keys.n_dims() == 2 && keys[1] == tokens && in_[i]->rows == in_[0]->rows, i, "is not [top_k, tokens]");
+  }
+  /// The step's tokens or positions.
+  void index_of_tokens(std::size_t i) const {
+    index(i);
+    need(in_[i]->type.shape.n_dims() == 1 && in_[i]->rows == in_[0]->rows, i, "is not a number for each token");
+  }
+  void route_table(const Route& a) const {
+    const TensorType& table = in_[1]->type;
+    need(in_[1]->kind == ValueKind::Weight && table.dtype == DType::I32 && table.shape.n_dims() == 2 &&
+             table.shape[0] == a.top_k,
+         1, "is not a table [top_k, vocab] of ids");
+    index_of_tokens(2);
+    need(a.groups == 1 && a.weights != RouteWeights::NearBest, 0, "has neither groups nor weights of near logits");
   }
   void recurrent(std::size_t i, RecurrentType::Part part, const Shape& shape) const {
     need(in_[i]->kind == ValueKind::Recurrent && in_[i]->recurrent.part == part && in_[i]->recurrent.shape == shape, i,

@@ -125,6 +125,13 @@ Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, A
   return attend(s, c, {q, k, heads.v});
 }
 
+Act several_streams(Scope s, Act x, int n) {
+  const Act one = s.split_heads("stream", x, 1);
+  Act all = one;
+  for (int i = 2; i <= n; ++i) all = s.concat("streams_" + std::to_string(i), all, one);
+  return s.split_heads("streams", s.flatten_heads("streams_flat", all), n);
+}
+
 Act capped_logits(Net& net, Act logits, float cap) {
   return cap > 0 ? net.top(Role::Head).soft_cap("output_capped", logits, cap) : logits;
 }
@@ -173,7 +180,7 @@ Act expert_results(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, c
     gate = in.expert_linear("ffn_gate_exps", x, routes, w.gate);
     up = in.expert_linear("ffn_up_exps", x, routes, w.up);
   }
-  const Glu gated{.activation = m.activation, .limit = m.limit};
+  const Glu gated{.activation = m.activation, .limit = m.limit.all, .gate_limit = m.limit.gate};
   return in.expert_linear("ffn_down_exps", in.glu(gated, gate, up, glu), routes, w.down);
 }
 
@@ -182,17 +189,20 @@ Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const
   return s.with(Role::Experts).combine("ffn_moe", y, routes);  // the weighted sum over the active experts
 }
 
+Route routing(const MoeConfig& m) {
+  return {.top_k = m.active,
+          .gating = m.gate,
+          .weights = m.weights,
+          .scale = m.scale,
+          .groups = m.groups,
+          .groups_used = m.groups_used,
+          .group_best = m.group_best};
+}
+
 Routes choose_experts(Scope s, const MoeConfig& m, Act x) {
   Scope router = s.with(Role::Router);
-  const Route choice{.top_k = m.active,
-                     .gating = m.gate,
-                     .weights = m.weights,
-                     .scale = m.scale,
-                     .groups = m.groups,
-                     .groups_used = m.groups_used,
-                     .group_best = m.group_best};
   const Act logits = router.linear("ffn_gate_inp", x, m.experts);
-  return router.route("ffn_routes", logits, choice, "exp_probs_b");
+  return router.route("ffn_routes", logits, routing(m), "exp_probs_b");
 }
 
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
@@ -204,7 +214,7 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   Act gate = s.linear("ffn_gate_shexp", x, m.d_shared);
   Act up = s.linear("ffn_up_shexp", x, m.d_shared);
-  const Glu gated{.activation = m.activation, .limit = m.shared_limit};
+  const Glu gated{.activation = m.activation, .limit = m.shared_limit.all, .gate_limit = m.shared_limit.gate};
   return s.linear("ffn_down_shexp", s.glu(gated, gate, up, "ffn_glu_shexp"), n_embd);
 }
 

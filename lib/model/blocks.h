@@ -52,6 +52,9 @@ Act unrotated_attention(Scope s, const DecoderConfig& c, Act x);
 /// head_norm_attention() without positions.
 Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x);
 
+/// x [n_embd, tokens] as each of n streams: [n_embd, n, tokens].
+Act several_streams(Scope s, Act x, int n);
+
 /// cap * tanh(logits / cap); the logits where cap is 0.
 Act capped_logits(Net& net, Act logits, float cap);
 
@@ -67,6 +70,8 @@ struct ExpertWeights {
   bool merged = false;  ///< `gate` is ffn_gate_up_exps: its rows, then those of `up`, which is not there
 };
 ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd);
+/// How a router of these experts chooses.
+Route routing(const MoeConfig& m);
 /// Those that the router ffn_gate_inp chooses for each token, with exp_probs_b where the file has it.
 Routes choose_experts(Scope s, const MoeConfig& m, Act x);
 /// What experts that are already chosen make of x by glu_ffn() with the configured activation: [n_embd, active,

@@ -15,6 +15,11 @@
 
 namespace llm {
 
+/// Glu::limit and gate_limit; 0: none.
+struct GluLimits {
+  float all = 0, gate = all;
+};
+
 struct MoeConfig {
   int experts = 0;
   int active = 0;
@@ -25,9 +30,9 @@ struct MoeConfig {
   float scale = 1;
   int groups = 1, groups_used = 1, group_best = 2;
   Activation activation = Activation::Silu;
-  float limit = 0, shared_limit = 0;  ///< Glu::limit of the experts, and of the one that all tokens share
-  int leading_dense = 0;              ///< layers that have no experts
-  int period = 1;                     ///< of those behind them, every so manieth layer has experts
+  GluLimits limit = {}, shared_limit = {};  ///< of the experts, and of the one that all tokens share
+  int leading_dense = 0;                    ///< layers that have no experts
+  int period = 1;                           ///< of those behind them, every so manieth layer has experts
   bool is_in(int layer) const { return layer >= leading_dense && (layer + 1) % period == 0; }
 };
 
@@ -129,6 +134,9 @@ void read_expert_groups(const Metadata&, DecoderConfig& c);
 /// All of them but the groups, of the kind that DeepSeek V3 has: behind the dense layers experts by sigmoids, and some
 /// that all tokens share.
 void read_sigmoid_experts(const Metadata&, DecoderConfig& c, RouteWeights weights = RouteWeights::AsGated);
+
+/// `key`, a limit for each layer's Glu, or one for all; zeros where the file has none.
+std::vector<float> read_glu_limits(const Metadata&, const DecoderConfig&, std::string_view key);
 
 /// nextn_predict_layers: the last blocks of the file guess tokens further on. They are no part of the model's graph:
 /// their tensors are those of c.unread. Where the family has a graph of them (model/prediction.h), they are numbered on

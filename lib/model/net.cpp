@@ -86,6 +86,13 @@ Act Scope::head_linear(std::string_view name, Act x, std::int64_t n) {
   return expert_linear(name, x, {.expert = ids, .weight = {}}, w);
 }
 
+Act Scope::group_linear(std::string_view name, Act x, std::int64_t n) {
+  const Shape shape = net_.builder_.type(x).shape;
+  const Weight w = net_.matrix_as(full_name(name) + ".weight", {shape[0], n, shape[1]}, {shape[0], n * shape[1]});
+  const Index ids = place().head_ids(x, std::string(name) + "_ids");
+  return expert_linear(name, x, {.expert = ids, .weight = {}}, w);
+}
+
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
   return rms_norm(name, x, eps, std::string(name) + ".weight");
 }
@@ -173,6 +180,27 @@ Index Scope::select_keys(Act q, Act w, Cache index, int top_k) {
 
 Index Scope::select_keys(Act q, Cache index, int top_k) { return place().select_keys(q, index, top_k, "selected"); }
 
+Index Scope::choose_keys(Act q, Act w, Cache index, int top_k) {
+  return place().choose_keys(q, w, index, top_k, "selected");
+}
+
+Cache Scope::compressed_append(Act k, int stride) {
+  const Shape ks = net_.builder_.type(k).shape;
+  const Cache cache = net_.builder_.cache({.layer = layer_,
+                                           .kv_heads = static_cast<int>(ks[1]),
+                                           .head_dim_k = static_cast<int>(ks[0]),
+                                           .part = CacheType::Part::Compressed,
+                                           .access = CacheType::Access::Selected,
+                                           .stride = stride});
+  return place().index_append(k, cache, "compressed");
+}
+
+Act Scope::compressed_attention(Act q, Cache cache, Cache compressed, const CompressedAttention& attributes,
+                                std::string_view sinks, const Index* keys) {
+  const Weight w = net_.f32(full_name(sinks) + ".weight", {net_.builder_.type(q).shape[1]});
+  return place().compressed_attention({q, cache, compressed, w, keys}, attributes, "attn");
+}
+
 Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
 }
@@ -195,6 +223,15 @@ Act Scope::window_mean(std::string_view name, Act x, int width) {
   const std::int64_t channels = net_.builder_.type(x).shape[0];
   const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Mean, {channels, width - 1}});
   return place().window_mean(x, state, width, name);
+}
+
+Act Scope::compress(std::string_view name, Act x, Act scores, std::string_view places, std::int64_t n, int stride,
+                    RecurrentType::Part part) {
+  const std::int64_t width = net_.builder_.type(x).shape[0];
+  const Weight w = net_.matrix(full_name(places) + ".weight", {width, stride});
+  const Index positions = net_.builder_.step_input(StepInput::Positions);
+  const Recurrent state = net_.builder_.recurrent({layer_, part, {n, 3, width / n}});
+  return place().compress({x, scores, w, positions, state}, name);
 }
 
 Act Scope::embed_hashed(std::string_view name, std::int64_t n, Index tokens, const HashIds& ids) {
@@ -249,6 +286,20 @@ Act Scope::stream_add(std::string_view name, Act x, Act y, Act w, const StreamAd
   return place().stream_add(x, y, &w, attributes, name);
 }
 
+StreamShares Scope::stream_weights(std::string_view name, Act x, std::string_view scales, std::string_view biases,
+                                   const StreamWeights& attributes) {
+  const Weight s = net_.f32(full_name(scales) + ".weight", {3});
+  const Weight b = net_.f32(full_name(biases) + ".weight", {net_.builder_.type(x).shape[0]});
+  return place().stream_weights(x, s, b, attributes, name);
+}
+
+Act Scope::stream_read(std::string_view name, Act x, std::string_view scale, std::string_view biases,
+                       const StreamWeights& attributes) {
+  const Weight s = net_.f32(full_name(scale) + ".weight", {1});
+  const Weight b = net_.f32(full_name(biases) + ".weight", {net_.builder_.type(x).shape[0]});
+  return place().stream_read(x, s, b, attributes, name);
+}
+
 Act Scope::stream_mean(std::string_view name, Act x, Act gate) { return place().stream_mean(x, gate, name); }
 
 Act Scope::match_gate(std::string_view name, Act a, Act b) { return place().match_gate(a, b, name); }
@@ -280,6 +331,13 @@ Routes Scope::route(std::string_view name, Act logits, const Route& attributes, 
   const std::string bare = full_name(bias), name_of_bias = has_tensor(bias) ? bare : bare + ".bias";
   const std::optional<Weight> b = net_.optional_f32(name_of_bias, {net_.builder_.type(logits).shape[0]});
   return place().route(logits, attributes, name, b ? &*b : nullptr);
+}
+
+Routes Scope::route_by_table(std::string_view name, Act logits, const Route& attributes, std::string_view table,
+                             std::int64_t vocab) {
+  const Weight ids = net_.table_of_ids(full_name(table) + ".weight", {attributes.top_k, vocab});
+  const Index tokens = net_.builder_.step_input(StepInput::Tokens);
+  return place().route_by_table(logits, ids, tokens, attributes, name);
 }
 
 Weight Scope::expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts) {
@@ -388,6 +446,18 @@ Weight Net::matrix(const std::string& name, Shape shape) {
   const TensorInfo& t = require(name, shape);
   require_matrix_type(file_, t);
   return builder_.weight(name, {t.type.dtype, shape});
+}
+
+Weight Net::matrix_as(const std::string& name, const Shape& shape, const Shape& in_file) {
+  const TensorInfo& t = require(name, in_file);
+  require_matrix_type(file_, t);
+  return builder_.weight(name, {t.type.dtype, shape});
+}
+
+Weight Net::table_of_ids(const std::string& name, const Shape& shape) {
+  const TensorInfo& t = require(name, shape);
+  if (t.type.dtype != DType::I32) file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", needs I32");
+  return builder_.weight(name, {DType::I32, shape});
 }
 
 void Net::require_f32(const std::string& name, const Shape& shape) {

@@ -68,6 +68,8 @@ class Scope {
   Act head_layer_norm(std::string_view name, Act x, float eps);
   /// x [k, heads, rows] -> [n, heads, rows], each head by a matrix of its own: `name`.weight [k, n, heads].
   Act head_linear(std::string_view name, Act x, std::int64_t n);
+  /// The same by one matrix [k, n * heads] of the file, the heads' one after another.
+  Act group_linear(std::string_view name, Act x, std::int64_t n);
   Act split_heads(std::string_view name, Act x, int heads);
   Act flatten_heads(std::string_view name, Act x);
   /// Elements of dimension 0.
@@ -83,6 +85,13 @@ class Scope {
   Cache index_append(Act k, int stride = 1);
   Index select_keys(Act q, Act w, Cache index, int top_k);
   Index select_keys(Act q, Cache index, int top_k);
+  Index choose_keys(Act q, Act w, Cache index, int top_k);  ///< SelectKeys::Choice::Keys
+  /// Rows of a Compress, [head_dim, 1, tokens], as keys that stand for `stride` positions each; one such cache per
+  /// layer.
+  Cache compressed_append(Act k, int stride);
+  /// With `sinks`.weight [heads]; to all compressed keys, or to those of `keys`.
+  Act compressed_attention(Act q, Cache cache, Cache compressed, const CompressedAttention&, std::string_view sinks,
+                           const Index* keys = nullptr);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   /// x [n, heads, tokens] by `name`.weight [n, heads], which some files have as [n * heads].
@@ -93,6 +102,9 @@ class Scope {
   Act short_conv(std::string_view name, Act x, int width, const ShortConv& attributes = {},
                  RecurrentType::Part part = RecurrentType::Part::Conv);
   Act window_mean(std::string_view name, Act x, int width);
+  /// With `places`.weight [width of x, stride]: rows of n elements.
+  Act compress(std::string_view name, Act x, Act scores, std::string_view places, std::int64_t n, int stride,
+               RecurrentType::Part part);
   /// With ssm_a [value_heads] and ssm_dt.bias, as long as alpha; `state` [dv, dk, value_heads].
   Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
   /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads], or as many as dt has, each element of x with its own;
@@ -104,6 +116,11 @@ class Scope {
   Act stream_mix(std::string_view name, Act x, Act w);
   Act stream_add(std::string_view name, Act x, Act y, const StreamAdd&);
   Act stream_add(std::string_view name, Act x, Act y, Act w, const StreamAdd&);
+  /// With `scales`.weight [3] and `biases`.weight, as long as a row of x.
+  StreamShares stream_weights(std::string_view name, Act x, std::string_view scales, std::string_view biases,
+                              const StreamWeights&);
+  /// With `scale`.weight [1].
+  Act stream_read(std::string_view name, Act x, std::string_view scale, std::string_view biases, const StreamWeights&);
   Act stream_mean(std::string_view name, Act x, Act gate);
   Act match_gate(std::string_view name, Act a, Act b);
   Act gaussian_top(std::string_view name, Act x, float deviations);
@@ -117,6 +134,8 @@ class Scope {
   Routes route(std::string_view name, Act logits, const Route&);
   /// With `bias`.bias [experts], which the choice alone knows, if the file has it; some converters leave out the end.
   Routes route(std::string_view name, Act logits, const Route&, std::string_view bias);
+  /// By the rows of `table`.weight [top_k, vocab] of I32.
+  Routes route_by_table(std::string_view name, Act logits, const Route&, std::string_view table, std::int64_t vocab);
   /// Declares `name`.weight [k, n, experts] ahead of its use.
   Weight expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts);
   /// And by `name`.scale [experts] and `name`.bias [n, experts] if the file has them.
@@ -181,6 +200,9 @@ class Net {
   friend class Scope;
   /// Declares a weight: missing, of another shape, or of a type that cannot serve throws ErrorKind::Model.
   Weight matrix(const std::string& name, Shape shape);
+  /// Which files have under another shape, of the same rows in the same order.
+  Weight matrix_as(const std::string& name, const Shape& shape, const Shape& in_file);
+  Weight table_of_ids(const std::string& name, const Shape& shape);
   Weight f32(const std::string& name, const Shape& shape);
   /// Which some files have under another shape, of the same elements in the same order.
   Weight f32_as(const std::string& name, const Shape& shape, const Shape& also);

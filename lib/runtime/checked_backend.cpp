@@ -190,7 +190,8 @@ class CheckedBackend final : public Backend {
     for (std::size_t i = 0; i < legal.nodes().size(); ++i) {
       const Op& op = legal.nodes()[i].op;
       if (std::holds_alternative<Reshape>(op)) continue;
-      checks.push_back({cut(legal, i, i + 1), std::holds_alternative<Attention>(op) ? per_key : 0});
+      const bool attends = std::holds_alternative<Attention>(op) || std::holds_alternative<CompressedAttention>(op);
+      checks.push_back({cut(legal, i, i + 1), attends ? per_key : 0});
     }
     for (NodeCheck& c : checks)
       c.reference = reference_->compile(c.graph, *w[kReference], *s[kReference], *m[kReference]);

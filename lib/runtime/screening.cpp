@@ -1,5 +1,6 @@
 #include "runtime/screening.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -29,6 +30,16 @@ void screen(const GgufFile& file, const TensorInfo& tensor) {
   file.fail(tensor, "element " + std::to_string(*bad) + " is " + found + "; all must be finite");
 }
 
+/// A router's table names its experts.
+void screen_routes(const GgufFile& file, const TensorInfo& tensor, std::int64_t experts) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tensor.type.shape.elements()));
+  file.read(tensor, std::as_writable_bytes(std::span(ids)));
+  const auto bad = std::ranges::find_if(ids, [&](std::int32_t id) { return id < 0 || id >= experts; });
+  if (bad == ids.end()) return;
+  file.fail(tensor, "element " + std::to_string(bad - ids.begin()) + " is " + std::to_string(*bad) +
+                        ", which is none of " + std::to_string(experts) + " experts");
+}
+
 }  // namespace
 
 std::optional<std::size_t> first_non_finite(std::span<const float> values) {
@@ -51,6 +62,11 @@ void screen_small_weights(const GgufFile& file, std::span<const LoraAdapter> ada
     if (!is_screened(value)) continue;
     const StoredWeight w = find_weight(value.name, file, adapters);
     if (w.tensor) screen(*w.file, *w.tensor);
+  }
+  for (const Node& node : graph.nodes()) {
+    if (!std::holds_alternative<Route>(node.op) || node.in.size() != 3) continue;
+    const StoredWeight table = find_weight(graph.info(node.in[1]).name, file, adapters);
+    if (table.tensor) screen_routes(*table.file, *table.tensor, graph.info(node.in[0]).type.shape[0]);
   }
 }
 

@@ -624,8 +624,8 @@ TEST_CASE("selections of keys and what attends to them refuse what does not fit"
   const Cache whole = b.cache({.layer = 1, .kv_heads = 3, .head_dim_k = 16, .head_dim_v = 16});
   const Cache apart = b.cache({.layer = 2, .kv_heads = 3, .head_dim_k = 16, .head_dim_v = 16, .access = Selected});
   CHECK_THROWS_WITH(b.index_append(one, index, "i"), contains("operand one"));
-  CHECK_THROWS_WITH(b.index_append(heads, whole, "i"), contains("if it is no index"));
-  CHECK_THROWS_WITH(b.kv_append(heads, heads, index, "i"), contains("if it is no index"));
+  CHECK_THROWS_WITH(b.index_append(heads, whole, "i"), contains("if it is not of keys alone"));
+  CHECK_THROWS_WITH(b.kv_append(heads, heads, index, "i"), contains("if it is not of keys alone"));
   CHECK_THROWS_WITH(b.select_keys(one, w, index, 2, "s"), contains("operand one"));
   CHECK_THROWS_WITH(b.select_keys(heads, x, index, 2, "s"), contains("operand x"));
   CHECK_THROWS_WITH(b.select_keys(heads, w, whole, 2, "s"), contains("not an index"));
@@ -638,7 +638,7 @@ TEST_CASE("selections of keys and what attends to them refuse what does not fit"
   CHECK_THROWS_WITH(b.select_keys(heads, strided(4), 3, "s"), contains("top_k must be"));
   CHECK(b.type(b.select_keys(heads, strided(4), 11, "s4")) == TensorType{DType::I32, {11, 4}});
   const Act row = b.linear(x, {.weight = b.weight("r", f32({48, 16})), .bias = nullptr, .name = "row"});
-  CHECK_THROWS_WITH(b.index_append(b.split_heads(row, 1, "key"), strided(5), "i"), contains("stride divides"));
+  CHECK_THROWS_WITH(b.index_append(b.split_heads(row, 1, "key"), strided(5), "i"), contains("stride that divides"));
   const llm::Index selected = b.select_keys(heads, w, index, 2, "selected");
   CHECK(b.type(selected) == TensorType{DType::I32, {2, 4}});
   b.selected_attention(heads, apart, selected, {.scale = 1}, "fine");
@@ -648,6 +648,69 @@ TEST_CASE("selections of keys and what attends to them refuse what does not fit"
   CHECK_THROWS_WITH(b.selected_attention(heads, apart, selected, {.scale = 1, .window = 3}, "a"), contains("window"));
   CHECK_THROWS_WITH(b.selected_attention(heads, apart, b.step_input(StepInput::Tokens), {.scale = 1}, "a"),
                     contains("operand tokens"));
+}
+
+TEST_CASE("compressed keys, what makes them and attends to them, and weights of streams refuse what does not fit") {
+  using enum CacheType::Part;
+  using enum CacheType::Access;
+  GraphBuilder b({4, 1, 1});
+  const llm::Index tokens = b.step_input(StepInput::Tokens), positions = b.step_input(StepInput::Positions);
+  const auto rows = [&](const std::string& name, std::int64_t n) {
+    return b.embed(b.weight(name + ".weight", f32({n, 10})), tokens, name);
+  };
+  const Act x = rows("x", 32), narrow = rows("narrow", 16), weights = rows("weights", 15);
+  const auto compress = [&](Act scores, std::int64_t places, const Shape& state) {
+    const Weight w = b.weight("places" + std::to_string(places), f32({places, 4}));
+    const Recurrent memory = b.recurrent({0, RecurrentType::Part::Compress, state});
+    return b.compress({x, scores, w, positions, memory}, "row");
+  };
+  const Act row = compress(x, 32, {16, 3, 2});
+  CHECK(b.type(row).shape == Shape({16, 4}));
+  CHECK(b.type(compress(x, 32, {32, 3, 1})).shape == Shape({32, 4}));
+  CHECK_THROWS_WITH(compress(narrow, 32, {16, 3, 2}), contains("as the scores are"));
+  CHECK_THROWS_WITH(compress(x, 16, {16, 3, 2}), contains("as long as the input's"));
+  CHECK_THROWS_WITH(compress(x, 32, {16, 2, 2}), contains("is not a state"));
+  CHECK_THROWS_WITH(compress(x, 32, {8, 3, 4}), contains("one or two parts"));
+  const Act key = b.split_heads(row, 1, "key"), q = b.split_heads(x, 2, "q");
+  const auto compressed = [&](int stride, CacheType::Access access = Selected) {
+    return b.cache({.kv_heads = 1, .head_dim_k = 16, .part = Compressed, .access = access, .stride = stride});
+  };
+  CHECK_THROWS_WITH(b.index_append(key, compressed(96), "c"), contains("is made of blocks"));
+  b.index_append(key, compressed(128), "of_two_blocks");
+  const Cache keys = b.index_append(key, compressed(4), "keys");
+  const Cache kv = b.cache({.kv_heads = 1, .head_dim_k = 16, .head_dim_v = 16});
+  const Cache index = b.cache({.kv_heads = 1, .head_dim_k = 16, .part = CacheType::Part::Index, .stride = 4});
+  const Weight sinks = b.weight("sinks", f32({2}));
+  const auto attend = [&](Act query, Cache of_window, Cache of_many, Weight sink, const llm::Index* chosen) {
+    return b.compressed_attention({query, of_window, of_many, sink, chosen}, {.scale = 1, .window = 3}, "seen");
+  };
+  CHECK(b.type(attend(q, kv, keys, sinks, nullptr)).shape == Shape({16, 2, 4}));
+  CHECK_THROWS_WITH(attend(key, kv, keys, sinks, nullptr), contains("operand sinks"));
+  CHECK_THROWS_WITH(attend(q, keys, keys, sinks, nullptr), contains("keys and values"));
+  CHECK_THROWS_WITH(attend(q, kv, index, sinks, nullptr), contains("compressed keys"));
+  CHECK_THROWS_WITH(attend(q, kv, compressed(4, Whole), sinks, nullptr), contains("compressed keys"));
+  CHECK_THROWS_WITH(attend(q, kv, keys, sinks, &tokens), contains("operand tokens"));
+  const Act of_heads = rows("of_heads", 2);
+  const llm::Index chosen = b.choose_keys(q, of_heads, index, 5, "chosen");
+  CHECK(b.type(chosen) == TensorType{DType::I32, {5, 4}});
+  CHECK(b.type(attend(q, kv, keys, sinks, &chosen)).shape == Shape({16, 2, 4}));
+  CHECK_THROWS_WITH(b.choose_keys(q, of_heads, index, 0, "c"), contains("top_k"));
+  const Weight three = b.weight("three", f32({3})), one = b.weight("one", f32({1})), all = b.weight("all", f32({15}));
+  const StreamShares shares = b.stream_weights(weights, three, all, {}, "shares");
+  CHECK(b.type(shares.read).shape == Shape({3, 1, 4}));
+  CHECK(b.type(shares.write).shape == Shape({3, 4}));
+  CHECK(b.type(shares.mix).shape == Shape({3, 3, 4}));
+  CHECK(b.type(b.stream_read(weights, one, all, {}, "read")).shape == Shape({15, 1, 4}));
+  CHECK_THROWS_WITH(b.stream_weights(narrow, three, b.weight("b16", f32({16})), {}, "s"), contains("(2 + m) * m"));
+  CHECK_THROWS_WITH(b.stream_weights(weights, three, sinks, {}, "s"), contains("operand sinks"));
+  CHECK_THROWS_WITH(b.stream_weights(weights, three, all, {.iterations = 0}, "s"), contains("at least once"));
+  const auto route = [&](TensorType table, const Route& op) {
+    return b.route_by_table(narrow, b.weight("table" + std::to_string(op.top_k), table), tokens, op, "routes");
+  };
+  CHECK(b.type(route({DType::I32, {2, 10}}, {.top_k = 2}).weight).shape == Shape({2, 4}));
+  CHECK_THROWS_WITH(route({DType::I32, {2, 10}}, {.top_k = 3}), contains("[top_k, vocab]"));
+  CHECK_THROWS_WITH(route({DType::F32, {4, 10}}, {.top_k = 4}), contains("of ids"));
+  CHECK_THROWS_WITH(route({DType::I32, {5, 10}}, {.top_k = 5, .groups = 2, .groups_used = 2}), contains("groups"));
 }
 
 TEST_CASE("a layer may have an index beside its cache, and selects by what the step has stored") {

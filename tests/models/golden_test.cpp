@@ -94,6 +94,7 @@ std::vector<Variant> variants() {
       {"deepseek2", {.arch = "deepseek2", .layers = 2}},
       {"deepseek2-heads", {.arch = "deepseek2", .layers = 2, .tied = true}},
       {"deepseek32", {.arch = "deepseek32", .layers = 2}},
+      {"deepseek4", {.arch = "deepseek4", .layers = 3, .rope = TinyRope::Yarn}},
       {"glm-dsa", {.arch = "glm-dsa", .layers = 2}},
       {"dots1", {.arch = "dots1", .layers = 2}},
       {"ernie4_5-moe", {.arch = "ernie4_5-moe", .layers = 2}},
@@ -178,11 +179,11 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
     const std::set<std::string_view> mixed = {
-        "openelm",    "deci",      "bailingmoe",    "exaone-moe",   "apertus", "afmoe",  "bailingmoe2", "cohere2",
-        "deepseek",   "deepseek2", "dots1",         "ernie4_5-moe", "gemma3n", "llama4", "mistral4",    "gemma4",
-        "glm4moe",    "gpt-oss",   "lfm2moe",       "smollm3",      "mimo2",   "step35", "kimi-linear", "cohere2moe",
-        "deepseek32", "glm-dsa",   "deepseek2-ocr", "granite_swa",  "hy_v3",   "laguna", "mellum",      "muse-glimmer",
-        "nanbeige",   "plamo3",    "spark2_5",      "qwen4exp"};
+        "openelm",    "deci",      "bailingmoe",    "exaone-moe",   "apertus",  "afmoe",  "bailingmoe2", "cohere2",
+        "deepseek",   "deepseek2", "dots1",         "ernie4_5-moe", "gemma3n",  "llama4", "mistral4",    "gemma4",
+        "glm4moe",    "gpt-oss",   "lfm2moe",       "smollm3",      "mimo2",    "step35", "kimi-linear", "cohere2moe",
+        "deepseek32", "glm-dsa",   "deepseek2-ocr", "granite_swa",  "hy_v3",    "laguna", "mellum",      "muse-glimmer",
+        "nanbeige",   "plamo3",    "spark2_5",      "qwen4exp",     "deepseek4"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -383,6 +383,43 @@ TEST_CASE("features that no family here follows are refused unless their values 
        {"norm", "blk.1.hc_ffn_norm.weight", "[95], needs [32, 3]",
         [](TinyFile& f) { f.resize("blk.1.hc_ffn_norm.weight", {95}); }}},
       {.arch = "qwen4exp", .layers = 2});
+  const auto ratios = [](std::vector<std::uint32_t> values) {
+    return [values](TinyFile& f) { f.set_array("deepseek4.attention.compress_ratios", values); };
+  };
+  run({{"ratio", "deepseek4.attention.compress_ratios", "8 is not supported, only 0, 4 and 128", ratios({4, 8})},
+       {"few ratios", "deepseek4.attention.compress_ratios", "has 1 elements, at least 2", ratios({4})},
+       {"two heads", "deepseek4.attention.head_count_kv", "2 is not 1",
+        set("deepseek4.attention.head_count_kv", std::uint32_t{2})},
+       {"values", "deepseek4.attention.value_length", "keys are their own values",
+        set("deepseek4.attention.value_length", std::uint32_t{16})},
+       {"all turned", "deepseek4.rope.dimension_count", "leaves nothing",
+        set("deepseek4.rope.dimension_count", std::uint32_t{32})},
+       {"no window", "deepseek4.attention.sliding_window", "missing", erase("deepseek4.attention.sliding_window")},
+       {"scale", "deepseek4.attention.scale", "0.5", set("deepseek4.attention.scale", 0.5f)},
+       {"groups", "deepseek4.attention.output_group_count", "3 does not share out head_count 4",
+        set("deepseek4.attention.output_group_count", std::uint32_t{3})},
+       {"gates", "deepseek4.expert_gating_func", "2 is not supported, only 4",
+        set("deepseek4.expert_gating_func", std::uint32_t{2})},
+       {"streams", "deepseek4.hyper_connection.count", "17",
+        set("deepseek4.hyper_connection.count", std::uint32_t{17})},
+       {"low rank", "deepseek4.hyper_connection.low_rank", "8 changes what the model computes",
+        set("deepseek4.hyper_connection.low_rank", std::uint32_t{8})},
+       {"unbalanced", "deepseek4.hyper_connection.sinkhorn_iterations", "0",
+        set("deepseek4.hyper_connection.sinkhorn_iterations", std::uint32_t{0})},
+       {"base", "deepseek4.attention.compress_rope_freq_base", "missing",
+        erase("deepseek4.attention.compress_rope_freq_base")},
+       {"hashed", "deepseek4.hash_layer_count", "3", set("deepseek4.hash_layer_count", std::uint32_t{3})},
+       {"limit", "deepseek4.swiglu_clamp_exp", "-1",
+        [](TinyFile& f) {
+          f.set_array("deepseek4.swiglu_clamp_exp", std::vector<float>{1, -1});
+        }},
+       {"table", "blk.0.ffn_gate_tid2eid.weight", "has type F32, needs I32",
+        [](TinyFile& f) { f.retype("blk.0.ffn_gate_tid2eid.weight", DType::F32); }},
+       {"output", "blk.0.attn_output_a.weight", "[64, 63], needs [64, 64]",
+        [](TinyFile& f) {
+          f.resize("blk.0.attn_output_a.weight", {64, 63});
+        }}},
+      {.arch = "deepseek4", .layers = 2});
   const auto types = [](std::vector<std::uint32_t> flags) {
     return [flags](TinyFile& f) { f.set_array("glm-dsa.attention.indexer.types", flags); };
   };

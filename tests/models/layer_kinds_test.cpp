@@ -1,4 +1,6 @@
 // What graphs of families are made of whose layers are of several kinds.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -177,6 +179,48 @@ TEST_CASE("qwen4exp: blocks are selected where the file says how long they are; 
   CHECK(all<HashIds>(open_tiny(folder, f).graph).empty());
   f.set("qwen4exp.nextn_predict_layers", std::uint32_t{1});
   CHECK(open_tiny(folder, f).spec.dims.n_layers == 3);
+}
+
+TEST_CASE(
+    "deepseek4: what layers attend to beside their window is as the file says; the first experts are by a table") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "deepseek4", .layers = 3, .rope = TinyRope::Yarn});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  REQUIRE(all<CompressedAttention>(g).size() == 2);
+  REQUIRE(all<Attention>(g).size() == 1);
+  CHECK(all<Attention>(g)[0].window == KeyWindow(16));
+  CHECK(all<CompressedAttention>(g)[1].window == KeyWindow(16));
+  CHECK(all<SelectKeys>(g) == std::vector<SelectKeys>{{.top_k = 3, .choice = SelectKeys::Choice::Keys}});
+  CHECK(producers(g, "blk.0.attn") == std::vector<std::string>{"blk.0.attn_q", "blk.0.kv", "blk.0.compressed",
+                                                               "blk.0.attn_sinks.weight", "blk.0.selected"});
+  CHECK(producers(g, "blk.1.attn") ==
+        std::vector<std::string>{"blk.1.attn_q", "blk.1.kv", "blk.1.compressed", "blk.1.attn_sinks.weight"});
+  CHECK(producers(g, "blk.1.attn_compressor_key_rope")[1] == "rope_table_blocks_128");
+  CHECK(producers(g, "blk.2.attn_q_rope")[1] == "rope_table");
+  CHECK(producers(g, "blk.1.attn_back_rope")[1] == "rope_table_compressed_back");
+  CHECK(producers(g, "blk.2.attn_back_rope")[1] == "rope_table_back");
+  for (const Rope& rope : all<Rope>(g)) CHECK(rope == Rope{RopePairing::Interleaved, 8});
+  // Layers without compressed keys are not stretched; the others are, and stay as long as they were.
+  CHECK(all<RopeTable>(g)[0].scaling == RopeScaling::None);
+  CHECK(all<RopeTable>(g)[2].scaling == RopeScaling::Yarn);
+  CHECK(std::fabs(double{all<RopeTable>(g)[2].attention_factor} - 1 / (1 + 0.1 * std::log(4.0))) < 1e-6);
+  CHECK(producers(g, "blk.0.ffn_routes") ==
+        std::vector<std::string>{"blk.0.ffn_gate_inp", "blk.0.ffn_gate_tid2eid.weight", "tokens"});
+  CHECK(producers(g, "blk.1.ffn_routes") == std::vector<std::string>{"blk.1.ffn_gate_inp", "blk.1.exp_probs_b.bias"});
+  for (const Route& r : all<Route>(g)) CHECK(r.gating == Gating::RootSoftplus);
+  for (const Glu& glu : all<Glu>(g)) {
+    CHECK(glu.limit == 0.25f);
+    CHECK(std::fabs(double{glu.gate_limit} - 0.25 / (1 + std::exp(-0.25))) < 1e-6);
+  }
+  f.set("deepseek4.nextn_predict_layers", std::uint32_t{1});  // of which the file has none
+  CHECK(all<Route>(open_tiny(folder, f).graph).size() == 3);
+  TinyFile predicting = f;
+  predicting.add_tensor({"blk.2.nextn.eh_proj.weight", {DType::F32, {64, 32}}, 0, 1});
+  CHECK(all<Route>(open_tiny(folder, predicting).graph).size() == 2);
+  f.set_array("deepseek4.swiglu_clamp_shexp", std::vector<float>(3, 0.0f));
+  CHECK(std::ranges::count(all<Glu>(open_tiny(folder, f).graph), 0.0f, &Glu::limit) == 3);
 }
 
 TEST_CASE("glm-dsa: layers without an indexer go by what the last one selected, as the file or its tensors say") {

@@ -302,7 +302,9 @@ void add_elementwise(std::vector<OpCase>& cases) {
                        Stage s(4);
                        const Act gate = s.input("gate", n, 51, 6.0f), up = s.input("up", n, 52, 6.0f);
                        const Glu limited{.activation = Activation::Silu, .limit = 2.5f};
-                       return std::move(s).finish(s.builder.glu(limited, gate, up, "y"), one_step(4), 1);
+                       const Glu narrow{.activation = Activation::Silu, .limit = 2.5f, .gate_limit = 0.25f};
+                       const Act one = s.builder.glu(limited, gate, up, "one");
+                       return std::move(s).finish(s.builder.glu(narrow, one, up, "y"), one_step(4), 2);
                      }});
     for (const Activation a : {Activation::Sigmoid, Activation::Softplus, Activation::Identity}) {
       cases.push_back({label("glu by one gate, " + std::string(name(a)), {{"n", n}}), [=] {
@@ -442,8 +444,39 @@ OpScene streams_scene(std::int64_t n, int m, OfTwo op) {
   return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), one_step(5), op == OfTwo::Mean ? m : n);
 }
 
-/// What gemma3n has, and qwen4exp.
+enum class Balanced { Whole, Read };
+/// Weights of streams, by which they are read, mixed and added to.
+OpScene balanced_scene(std::int64_t n, int m, Balanced form) {
+  Stage s(5);
+  const Act x = s.builder.split_heads(s.input("x", n * m, 66), m, "vectors");
+  const StreamWeights op{.eps = 1e-3f, .iterations = m + 1};
+  if (form == Balanced::Read) {
+    const Act w = s.input("w", m, 67, 2.0f);
+    const Weight scale = s.weight("scale", DType::F32, {1}, 68), base = s.weight("base", DType::F32, {m}, 69);
+    const Act one = s.builder.stream_mix(x, s.builder.stream_read(w, scale, base, op, "read"), "one");
+    const Act flat = s.builder.flatten_heads(one, "flat");
+    return std::move(s).finish(s.builder.scale(flat, 1.0f, "y"), one_step(5), 4 * m);
+  }
+  const std::int64_t width = (std::int64_t{2} + m) * m;
+  const Act of_weights = s.input("weights", width, 67, 2.0f);
+  const Weight scales = s.weight("scale", DType::F32, {3}, 68), base = s.weight("base", DType::F32, {width}, 69);
+  const StreamShares w = s.builder.stream_weights(of_weights, scales, base, op, "w");
+  const Act one = s.builder.flatten_heads(s.builder.stream_mix(x, w.read, "one"), "flat_one");
+  const Act mixed = s.builder.stream_mix(x, w.mix, "mixed");
+  const Act y = s.builder.stream_add(mixed, one, &w.write, {.first = 0}, "added");
+  OpScene scene =
+      std::move(s).finish(s.builder.scale(s.builder.flatten_heads(y, "flat"), 1.0f, "y"), one_step(5), 16 * m);
+  scene.observed = {"w_read", "w_write", "w_mix"};
+  return scene;
+}
+
+/// What gemma3n has, qwen4exp and deepseek4.
 void add_streams(std::vector<OpCase>& cases) {
+  for (const int m : {1, 3, 4, 16}) {
+    cases.push_back({label("stream_weights", {{"m", m}}), [=] { return balanced_scene(37, m, Balanced::Whole); }});
+    cases.push_back(
+        {label("stream_weights to read", {{"m", m}}), [=] { return balanced_scene(37, m, Balanced::Read); }});
+  }
   for (const std::int64_t n : {1, 5, 16, 67, 300}) {
     for (const int m : {1, 4, 7}) {
       for (const int k : {1, 4})
@@ -637,7 +670,82 @@ void add_selection(std::vector<OpCase>& cases) {
   }
 }
 
+struct CompressedShape {
+  int heads, dim, stride;
+  KeyWindow window;
+  int index_heads = 0, index_dim = 0, top_k = 0;  ///< top_k 0: nothing is selected
+};
+
+OpScene compressed_scene(const CompressedShape& x, CacheFormat format) {
+  Stage s(kAttentionTokens, kAttentionSequences);
+  const auto heads = [&](const std::string& name, int n, int dim, std::uint32_t seed, float deviation = 1.0f) {
+    const Act all = s.input(name, std::int64_t{n} * dim, seed, deviation);
+    return s.builder.split_heads(all, n, name + "h");
+  };
+  const Act q = heads("q", x.heads, x.dim, 71, 2.0f), k = heads("k", 1, x.dim, 72), c = heads("c", 1, x.dim, 74);
+  const Weight sinks = s.weight("sinks", DType::F32, {x.heads}, 78);
+  const Cache stored = s.builder.kv_append(k, k, s.builder.cache({0, 1, x.dim, x.dim}), "stored");
+  CacheType type{.kv_heads = 1, .head_dim_k = x.dim, .part = CacheType::Part::Compressed, .stride = x.stride};
+  type.access = CacheType::Access::Selected;
+  const Cache compressed = s.builder.index_append(c, s.builder.cache(type), "compressed");
+  std::optional<Index> chosen;
+  if (x.top_k > 0) {
+    const Act iq = heads("iq", x.index_heads, x.index_dim, 75), ik = heads("ik", 1, x.index_dim, 76);
+    const Cache index = s.builder.index_append(
+        ik,
+        s.builder.cache({.kv_heads = 1, .head_dim_k = x.index_dim, .part = CacheType::Part::Index, .stride = x.stride}),
+        "indexed");
+    chosen = s.builder.choose_keys(iq, s.input("iw", x.index_heads, 77), index, x.top_k, "chosen");
+  }
+  const CompressedAttention attributes{.scale = 1 / std::sqrt(static_cast<float>(x.dim)), .window = x.window};
+  const Act seen =
+      s.builder.compressed_attention({q, stored, compressed, sinks, chosen ? &*chosen : nullptr}, attributes, "seen");
+  const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
+  // As in attention_scene(), of three chunks and of windows in which each of 100 keys has such an error; compressed
+  // keys are values.
+  const int terms = info(format.k).quantized() || info(format.v).quantized() ? 1 << 19 : 16 * x.dim;
+  OpScene scene = std::move(s).finish(y, attention_steps(true), terms);
+  if (chosen) scene.observed = {"chosen"};
+  scene.n_sequences = kAttentionSequences;
+  scene.format = format;
+  return scene;
+}
+
+/// Keys that stand for less than a block of the cache, for one and for two; more than are selected and fewer.
+void add_compressed(std::vector<OpCase>& cases) {
+  constexpr CompressedShape kShapes[] = {
+      {8, 64, 4, 20},           {24, 32, 128, 100},          {4, 96, 64, 1},
+      {8, 64, 4, 20, 4, 32, 7}, {32, 32, 2, 64, 6, 64, 300}, {4, 512, 4, 128, 6, 64, 20}};
+  for (const CompressedShape& x : kShapes) {
+    for (const DType k : kCacheTypes) {
+      const DType v = k == DType::Q5_0 ? DType::F16 : k;
+      cases.push_back(
+          {label("compressed attention", {{"heads", x.heads}, {"dim", x.dim}, {"stride", x.stride}, {"top_k", x.top_k}},
+                 std::string(name(k)) + "/" + std::string(name(v))),
+           [=] {
+             return compressed_scene(x, {k, v});
+           }});
+    }
+  }
+}
+
 enum class Biases { None, Some };
+
+/// Experts by a table of tokens.
+OpScene table_scene(const Route& op, int experts) {
+  Stage s(12);
+  std::vector<float> ids;
+  for (int t = 0; t < kInputRows; ++t)
+    for (int i = 0; i < op.top_k; ++i) ids.push_back(static_cast<float>((3 * t + i) % experts));
+  const TensorType type{DType::I32, {op.top_k, kInputRows}};
+  s.scene.weights.add("table", type, ids);
+  const Act logits = s.input("x", experts, 81, 2.0f);
+  const Weight table = s.builder.weight("table", type);
+  const Routes r = s.builder.route_by_table(logits, table, s.builder.step_input(StepInput::Tokens), op, "routes");
+  OpScene scene = std::move(s).finish(r.weight, one_step(12), experts);
+  scene.observed = {"routes"};
+  return scene;
+}
 
 OpScene route_scene(const Route& op, int experts, Biases biases) {
   Stage s(12);
@@ -676,7 +784,12 @@ void add_route(std::vector<OpCase>& cases) {
   }
   for (const int top_k : {1, 2, 5})
     add({.top_k = top_k, .weights = RouteWeights::NearBest, .scale = 1.5f}, 60, Biases::None);
-  for (const Gating gating : {Gating::Softmax, Gating::Sigmoid}) {
+  for (const Gating gating : {Gating::Softmax, Gating::Sigmoid, Gating::RootSoftplus}) {
+    for (const int experts : {7, 160}) {
+      const Route op{.top_k = 6, .gating = gating, .weights = RouteWeights::Renormalized, .scale = 1.5f};
+      cases.push_back(
+          {label("route by a table", {{"experts", experts}}, name(gating)), [=] { return table_scene(op, experts); }});
+    }
     for (const RouteWeights w : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
       const Route plain{.top_k = 6, .gating = gating, .weights = w, .scale = 2.5f};
       const auto grouped = [&](int groups, int used, int best) {
@@ -720,6 +833,7 @@ std::vector<OpCase> op_cases() {
   add_streams(cases);
   add_attention(cases);
   add_selection(cases);
+  add_compressed(cases);
   add_route(cases);
   add_recurrent(cases);
   return cases;

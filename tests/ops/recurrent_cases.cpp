@@ -57,6 +57,20 @@ OpScene mean_scene(std::int64_t channels, int width, const std::vector<Parts>& s
   return scene;
 }
 
+/// Rows of neighbours that become one, with parts of the next one or without.
+OpScene compress_scene(std::int64_t n, int parts, int stride, const std::vector<Parts>& steps,
+                       DType type = DType::F32) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act x = s.input("x", parts * n, 91), scores = s.input("scores", parts * n, 94, 3.0f);
+  const Weight places = s.weight("places", type, {parts * n, stride}, 92);
+  const Index positions = s.builder.step_input(StepInput::Positions);
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Compress, {n, 3, parts}});
+  const GraphBuilder::CompressOperands operands{x, scores, places, positions, state};
+  OpScene scene = std::move(s).finish(s.builder.compress(operands, "y"), steps, 8 * stride);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
 /// Rows of a table by hashes of tokens, of which one ends what goes before it.
 OpScene hash_scene(const HashIds& op, const std::vector<Parts>& steps) {
   Stage s(most_tokens(steps), kRecurrentSequences);
@@ -160,6 +174,16 @@ void add_recurrent(std::vector<OpCase>& cases) {
     cases.push_back(
         {label("window_mean", {{"width", width}}), [=] { return mean_scene(37, width, recurrent_steps()); }});
   cases.push_back({"window_mean of prompts", [] { return mean_scene(130, 4, recurrent_prompts()); }});
+  for (const int parts : {1, 2}) {
+    for (const int stride : {2, 4, 5, 32})
+      cases.push_back({label("compress", {{"parts", parts}, {"stride", stride}}),
+                       [=] { return compress_scene(37, parts, stride, recurrent_steps()); }});
+    cases.push_back({label("compress prompts", {{"parts", parts}}),
+                     [=] { return compress_scene(130, parts, 16, recurrent_prompts()); }});
+    for (const DType type : {DType::F16, DType::Q8_0, DType::Q4_K})
+      cases.push_back({label("compress", {{"parts", parts}}, name(type)),
+                       [=] { return compress_scene(256, parts, 4, recurrent_steps(), type); }});
+  }
   const HashIds pairs{{31415926535897, 27182818284591}, {40, 60}, {0, 40}, 5};
   const HashIds many{
       {31415926535897, 27182818284591, 16180339887499, 3}, {17, 9, 1, 31, 30, 5}, {0, 17, 26, 27, 58, 94}, 3};

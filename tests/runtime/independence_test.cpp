@@ -81,6 +81,10 @@ std::vector<ModelCase> cases() {
       {"kimi-linear F32", {.arch = "kimi-linear", .layers = 4, .context = 512}},
       {"deepseek32 F32", {.arch = "deepseek32", .layers = 2, .context = 512}},
       {"deepseek32 Q4_K, Q8_0 cache", wide("deepseek32", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
+      {"deepseek4 F32", {.arch = "deepseek4", .layers = 3, .context = 512}},
+      {"deepseek4 Q8_0, Q8_0 cache",
+       {.arch = "deepseek4", .layers = 2, .context = 512, .type = DType::Q8_0, .window = 70},
+       {DType::Q8_0, DType::Q8_0}},
       {"glm-dsa Q8_0, 270 keys", {.arch = "glm-dsa", .layers = 3, .context = 512, .type = DType::Q8_0, .window = 270}},
       {"laguna F32", {.arch = "laguna", .layers = 4, .context = 512, .window = 70}},
       {"arctic Q8_0", {.arch = "arctic", .layers = 2, .context = 512, .type = DType::Q8_0}},
@@ -181,7 +185,9 @@ TEST_CASE("logits have the same bits whatever is around them") {
       session.observer = &watcher;
       CHECK(same_bits(logits_in_chunks(session, first, prompt, 250), expected));
       session.observer = nullptr;
-      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") >= 1);
+      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.attn_output_b") +
+                watcher.seen.count("blk.1.ssm_out") >=
+            1);
       CHECK(watcher.timings > 10);
     }
     {

@@ -63,6 +63,19 @@ TEST_CASE("NaN in a norm, a bias or a router is refused at load by the tensor's 
   }
 }
 
+TEST_CASE("a router's table that names no expert is refused at load") {
+  const TempDir folder;
+  const auto path = folder / "m.gguf";
+  tiny_model({.arch = "deepseek4", .layers = 2}).write(path);
+  Warnings warnings;
+  load(path, warnings);
+  patch(path, "blk.0.ffn_gate_tid2eid.weight", 4 * 5, {4, 0, 0, 0});
+  const Error e = error_of([&] { load(path, warnings); });
+  CHECK(e.kind() == ErrorKind::Model);
+  CHECK(mentions(e, "blk.0.ffn_gate_tid2eid.weight"));
+  CHECK(mentions(e, "element 5 is 4, which is none of 4 experts"));
+}
+
 TEST_CASE("a matrix is not read at load, its NaN is found where it acts") {
   const TempDir folder;
   const auto path = folder / "m.gguf";

@@ -14,6 +14,11 @@ constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
 // Of qwen4exp: streams, keys that are selected together, and embeddings of up to three tokens, in front of layer 0.
 constexpr int kConnections = 3, kTogether = 4, kHashedTokens = 3, kHashes = 2 * (kHashedTokens - 1), kHashSize = 17;
 
+// Of deepseek4: positions that a key stands for, by layers in turns; streams; layers whose experts a table gives.
+constexpr int kRatios[] = {4, 128, 0}, kBalanced = 3;
+int ratio_of(int layer) { return kRatios[layer % 3]; }
+int hash_layers(const TinyWriter& w) { return w.o.layers > 1 ? 1 : 0; }
+
 int layers_without_keys(const TinyOptions& o) { return (o.layers - 1) / 2; }
 
 void add_per_layer_embeddings(TinyWriter& w) {
@@ -43,6 +48,21 @@ void add_block_index(TinyWriter& w, const std::string& blk) {
   w.linear(blk + "indexer.q_proj", n, w.o.heads * n);
   w.linear(blk + "indexer.k_proj", n, n);
   for (const std::string name : {"q_norm", "k_norm"}) w.vector(blk + "indexer." + name + ".weight", n, 1, 0.2f);
+}
+
+void add_balanced(TinyWriter& w, const std::string& name, int n, int scales) {
+  w.linear(name + "_fn", kBalanced * w.o.n_embd, n);
+  w.vector(name + "_scale.weight", scales, 1, 0.3f);
+  w.vector(name + "_base.weight", n, 0, 1);
+}
+
+/// Rows of n_embd elements.
+void add_compressor(TinyWriter& w, const std::string& name, int ratio) {
+  const int n = w.o.n_embd, width = ratio == 4 ? 2 * n : n;
+  w.linear(name + "_kv", n, width);
+  w.linear(name + "_gate", n, width);
+  w.add({name + "_ape.weight", {DType::F32, {width, ratio}}, 0, 1});
+  w.vector(name + "_norm.weight", n, 1, 0.2f);
 }
 
 void add_per_layer_part(TinyWriter& w, const std::string& blk) {
@@ -109,6 +129,11 @@ void arrange_kimi(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   arrange_in_turns(o, layers);
   for (TinyLayer& l : layers)
     if (l.attends) l.kv_heads = 1;
+}
+
+/// Their attention is all their own.
+void arrange_deepseek4(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (TinyLayer& layer : layers) layer.attends = false;
 }
 
 /// The last of three or more keep no keys.
@@ -185,6 +210,26 @@ void set_qwen4exp(TinyWriter& w) {
   w.set_array("ple.layer_multipliers", std::vector<std::uint64_t>{31415926535897, 27182818284591, 16180339887499});
   w.set_array("ple.head_offsets", std::vector<std::uint64_t>{0, kHashSize, 2 * kHashSize, 3 * kHashSize});
   w.set_array("ple.head_vocab_sizes", std::vector<std::uint64_t>(kHashes, kHashSize));
+}
+
+/// Heads are as long as a row of the layers.
+void set_deepseek4(TinyWriter& w) {
+  for (const std::string key : {"attention.key_length", "attention.value_length", "attention.indexer.key_length",
+                                "attention.q_lora_rank", "attention.output_lora_rank"})
+    w.set(key, w.o.n_embd);
+  w.set("attention.head_count_kv", 1);
+  w.set("attention.output_group_count", 2);
+  std::vector<std::uint32_t> ratios;
+  for (int i = 0; i < w.o.layers; ++i) ratios.push_back(static_cast<std::uint32_t>(ratio_of(i)));
+  w.set_array("attention.compress_ratios", ratios);
+  w.set("attention.compress_rope_freq_base", 40000.0f);
+  w.set("attention.indexer.head_count", w.o.heads);
+  w.set("attention.indexer.top_k", 3);
+  w.set("hyper_connection.count", kBalanced);
+  w.set("hyper_connection.sinkhorn_iterations", 4);
+  w.set("hyper_connection.epsilon", 1e-6f);
+  w.set("hash_layer_count", hash_layers(w));
+  w.set_array("swiglu_clamp_exp", std::vector<float>(w.layers.size(), 0.25f));
 }
 
 /// No layer attends, or has a feed-forward network.
@@ -281,6 +326,32 @@ void add_qwen4exp(TinyWriter& w, int layer) {
   }
   if (layer == 0) add_hashed_embedding(w, blk);
   if (w.layer(layer).attends) add_block_index(w, blk);
+}
+
+void add_deepseek4_ends(TinyWriter& w) { add_balanced(w, "output_hc", kBalanced, 1); }
+
+void add_deepseek4(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, heads = w.o.heads, ratio = ratio_of(layer);
+  for (const std::string name : {"hc_attn", "hc_ffn"}) add_balanced(w, blk + name, (2 + kBalanced) * kBalanced, 3);
+  w.linear(blk + "attn_q_a", n, n);
+  w.vector(blk + "attn_q_a_norm.weight", n, 1, 0.2f);
+  w.linear(blk + "attn_q_b", n, heads * n);
+  w.linear(blk + "attn_kv", n, n);
+  w.vector(blk + "attn_kv_a_norm.weight", n, 1, 0.2f);
+  w.vector(blk + "attn_sinks.weight", heads, 0, 2);
+  w.linear(blk + "attn_output_a", heads * n / 2, 2 * n);
+  w.linear(blk + "attn_output_b", 2 * n, n);
+  if (ratio > 0) add_compressor(w, blk + "attn_compressor", ratio);
+  if (ratio == 4) {
+    add_compressor(w, blk + "indexer_compressor", ratio);
+    w.linear(blk + "indexer.attn_q_b", n, heads * n);
+    w.linear(blk + "indexer.proj", n, heads);
+  }
+  if (layer >= hash_layers(w)) return w.vector(blk + "exp_probs_b.bias", w.experts, 0, 0.3f);
+  const float middle = static_cast<float>(w.experts - 1) / 2;
+  const TensorType table{DType::I32, {w.o.experts_used, tiny_vocabulary(w.o.tokenizer)}};
+  w.add({blk + "ffn_gate_tid2eid.weight", table, middle, middle});
 }
 
 }  // namespace llm::test

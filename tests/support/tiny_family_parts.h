@@ -9,6 +9,7 @@ namespace llm::test {
 
 void arrange_arctic(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_deci(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_deepseek4(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_openelm(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_mimo2(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_step35(const TinyOptions&, std::vector<TinyLayer>&);
@@ -27,6 +28,7 @@ void set_apertus(TinyWriter&);
 void set_pictures(TinyWriter&);
 void set_qwen35(TinyWriter&);
 void set_qwen4exp(TinyWriter&);
+void set_deepseek4(TinyWriter&);
 void set_mamba2(TinyWriter&);
 void set_gemma3n(TinyWriter&);
 void set_gemma4(TinyWriter&);
@@ -42,5 +44,7 @@ void add_gemma4(TinyWriter&, int layer);
 void add_gemma4_experts(TinyWriter&, int layer);
 void add_qwen4exp_ends(TinyWriter&);
 void add_qwen4exp(TinyWriter&, int layer);
+void add_deepseek4_ends(TinyWriter&);
+void add_deepseek4(TinyWriter&, int layer);
 
 }  // namespace llm::test

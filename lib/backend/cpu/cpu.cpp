@@ -20,6 +20,12 @@ Support supports_heads(const CacheType& c) {
   return {.ok = false, .reason = "attention heads are wider than " + std::to_string(kMaxHeadDim)};
 }
 
+Support supports_places(const TensorType& places) {
+  if (places.dtype == DType::F32) return {};
+  if (static_cast<std::size_t>(places.shape.elements()) * sizeof(float) <= kScratchBytes) return {};
+  return {.ok = false, .reason = "scores of places that are not F32 have more elements than fit the scratch"};
+}
+
 Support supports_width(std::int64_t width) {
   if (width <= kMaxConvWidth) return {};
   return {.ok = false, .reason = "a convolution or a mean is wider than " + std::to_string(kMaxConvWidth)};
@@ -76,6 +82,8 @@ class CpuBackend final : public Backend {
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = host::supports_on_host(g, n);
     if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
+    if (support.ok && std::holds_alternative<CompressedAttention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
+    if (support.ok && std::holds_alternative<Compress>(n.op)) return supports_places(g.info(n.in[2]).type);
     if (support.ok && std::holds_alternative<ShortConv>(n.op))
       return supports_width(g.info(n.in[2]).recurrent.shape[1] + 1);
     if (support.ok && std::holds_alternative<WindowMean>(n.op)) return supports_width(std::get<WindowMean>(n.op).width);

@@ -100,6 +100,79 @@ class ConvInstruction final : public Instruction {
   ShareQueues queues_;
 };
 
+class CompressInstruction final : public Instruction {
+ public:
+  explicit CompressInstruction(const InstructionSite& site)
+      : x_(site.in[0]),
+        scores_(site.in[1]),
+        places_(site.in[2]),
+        positions_(site.in[3]),
+        state_(site.in[4]),
+        y_(site.out[0]),
+        fn_(site.kernels.compress),
+        places_type_(site.in_info(2).type),
+        queues_(site.threads) {
+    const Shape& state = site.in_info(4).recurrent.shape;
+    args_.n = state[0];
+    args_.parts = state[2];
+    args_.stride = site.in_info(2).type.shape[1];
+    shares_ = (args_.n + kElements - 1) / kElements;
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    const std::int64_t tasks = shares_ * std::ssize(f.step->sequences);
+    ShareQueues::Share share = queues_.open(f.turn, w, tasks);
+    for (std::int64_t task = share.take(); task < tasks; task = share.take()) {
+      const std::int64_t begin = task % shares_ * kElements;
+      CompressArgs a = args_for(f, static_cast<std::size_t>(task / shares_));
+      a.places = places(f, w, a);
+      fn_(a, begin, std::min(begin + kElements, args_.n));
+    }
+  }
+  std::string describe() const override {
+    return "compress " + std::to_string(args_.stride) + " rows of " + std::to_string(args_.n) +
+           (args_.parts > 1 ? ", overlapping" : "");
+  }
+
+ private:
+  static constexpr std::int64_t kElements = 64;  ///< of a task: four lines of a row
+
+  /// Rows that the tokens need are at their places.
+  const float* places(const Frame& f, const Worker& w, const CompressArgs& a) const {
+    if (places_type_.dtype == DType::F32) return f.f32(places_);
+    const std::int64_t width = a.parts * a.n;
+    auto* const decoded = reinterpret_cast<float*>(w.scratch);
+    for (std::int64_t t = 0; t < std::min(a.tokens, a.stride); ++t) {
+      const std::int64_t place = a.positions[t] % a.stride;
+      const std::size_t bytes = static_cast<std::size_t>(place) * places_type_.row_bytes();
+      decode(places_type_.dtype, f.slots[places_].data + bytes, decoded + place * width, width);
+    }
+    return decoded;
+  }
+
+  CompressArgs args_for(const Frame& f, std::size_t sequence) const {
+    const SequenceSpan& span = f.step->sequences[sequence];
+    const StateMove& move = f.step->states[sequence];
+    CompressArgs a = args_;
+    const std::int64_t width = a.parts * a.n;
+    a.x = f.f32(x_) + span.first_token * width;
+    a.scores = f.f32(scores_) + span.first_token * width;
+    a.positions = f.i32(positions_) + span.first_token;
+    a.from = slot_of(f, state_, move.from, 3 * width);
+    a.to = slot_of(f, state_, move.to, 3 * width);
+    a.y = f.f32(y_) + span.first_token * a.n;
+    a.tokens = span.n_tokens;
+    return a;
+  }
+
+  int x_, scores_, places_, positions_, state_, y_;
+  CompressFn fn_;
+  TensorType places_type_;
+  CompressArgs args_;
+  std::int64_t shares_ = 0;
+  ShareQueues queues_;
+};
+
 /// One thread: few operations, and a token's go by those before it.
 class HashIdsInstruction final : public Instruction {
  public:
@@ -378,6 +451,9 @@ std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
 }
 std::unique_ptr<Instruction> make_window_mean(const InstructionSite& site) {
   return std::make_unique<ConvInstruction>(site, std::get<WindowMean>(site.node.op));
+}
+std::unique_ptr<Instruction> make_compress(const InstructionSite& site) {
+  return std::make_unique<CompressInstruction>(site);
 }
 std::unique_ptr<Instruction> make_hash_ids(const InstructionSite& site) {
   return std::make_unique<HashIdsInstruction>(site);

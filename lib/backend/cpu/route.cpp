@@ -40,6 +40,26 @@ Gates sigmoid(const Kernels& k, const float* logits, std::int64_t experts, float
   return {logits, values, scores, sum};
 }
 
+Gates root_softplus(const Kernels& k, const float* logits, std::int64_t experts, float* values, float* scores) {
+  float sum = 0;
+  k.softplus(logits, values, experts);
+  for (std::int64_t e = 0; e < experts; ++e) sum += values[e] = std::sqrt(values[e]);
+  return {logits, values, scores, sum};
+}
+
+using GatesFn = Gates (*)(const Kernels&, const float* logits, std::int64_t experts, float* values, float* scores);
+GatesFn gates_for(Gating gating) {
+  switch (gating) {
+    case Gating::Softmax:
+      return softmax;
+    case Gating::Sigmoid:
+      return sigmoid;
+    case Gating::RootSoftplus:
+      return root_softplus;
+  }
+  return nullptr;
+}
+
 /// Logits where nothing is added to the gates: two that differ may have the same gate.
 void score(const Gates& g, std::int64_t experts, const float* bias, int groups) {
   if (bias != nullptr)
@@ -107,10 +127,13 @@ class RouteInstruction final : public Instruction {
   explicit RouteInstruction(const InstructionSite& site)
       : kernels_(site.kernels),
         op_(std::get<Route>(site.node.op)),
+        gates_(gates_for(op_.gating)),
         experts_(site.in_info(0).type.shape[0]),
         rows_(site.in_info(0).rows),
         logits_(site.in[0]),
-        bias_(site.optional_in(1)),
+        bias_(site.in.size() == 2 ? site.in[1] : InstructionSite::kAbsent),
+        table_(site.in.size() == 3 ? site.in[1] : InstructionSite::kAbsent),
+        tokens_(site.optional_in(2)),
         ids_(site.out[0]),
         weights_(site.out[1]) {
     check(2 * static_cast<std::size_t>(experts_) * sizeof(float) <= kScratchBytes, "a token's gates fit the scratch");
@@ -122,12 +145,15 @@ class RouteInstruction final : public Instruction {
     const float* const bias = f.optional(bias_);
     for (auto r = begin; r < end; ++r) {
       const float* const logits = f.f32(logits_) + r * experts_;
-      const Gates gates =
-          (op_.gating == Gating::Softmax ? softmax : sigmoid)(kernels_, logits, experts_, values, values + experts_);
-      score(gates, experts_, bias, op_.groups);
-      if (op_.groups > 1) leave_groups_out(op_, gates, experts_);
+      const Gates gates = gates_(kernels_, logits, experts_, values, values + experts_);
       std::int32_t* const ids = f.i32(ids_) + r * op_.top_k;
-      for (int j = 0; j < op_.top_k; ++j) ids[j] = best(gates.scores, experts_, ids, j);
+      if (table_ != InstructionSite::kAbsent) {
+        std::copy_n(f.i32(table_) + std::int64_t{f.i32(tokens_)[r]} * op_.top_k, op_.top_k, ids);
+      } else {
+        score(gates, experts_, bias, op_.groups);
+        if (op_.groups > 1) leave_groups_out(op_, gates, experts_);
+        for (int j = 0; j < op_.top_k; ++j) ids[j] = best(gates.scores, experts_, ids, j);
+      }
       float* const weights = f.f32(weights_) + r * op_.top_k;
       if (op_.weights == RouteWeights::NearBest)
         weigh_near_best(op_, gates, experts_, ids, weights);
@@ -137,17 +163,20 @@ class RouteInstruction final : public Instruction {
   }
 
   std::string describe() const override {
-    return "route top " + std::to_string(op_.top_k) + (op_.gating == Gating::Sigmoid ? ", sigmoid" : "") +
+    return "route top " + std::to_string(op_.top_k) +
+           (op_.gating != Gating::Softmax ? ", " + std::string(name(op_.gating)) : "") +
            (bias_ == InstructionSite::kAbsent ? "" : ", bias") +
+           (table_ == InstructionSite::kAbsent ? "" : ", by a table") +
            (op_.groups > 1 ? ", groups " + std::to_string(op_.groups_used) + "/" + std::to_string(op_.groups) : "");
   }
 
  private:
   const Kernels& kernels_;
   Route op_;
+  GatesFn gates_;
   std::int64_t experts_;
   RowSpace rows_;
-  int logits_, bias_, ids_, weights_;
+  int logits_, bias_, table_, tokens_, ids_, weights_;
 };
 
 }  // namespace

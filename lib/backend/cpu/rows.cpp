@@ -189,9 +189,9 @@ struct Make {
   }
   std::unique_ptr<Instruction> limited_glu(const Glu& op) const {
     return by_elements(site, "limited silu_mul",
-                       [=, fn = site.kernels.limited_silu_mul, limit = op.limit, gate = site.in[0], up = site.in[1],
-                        y = site.out[0]](const Frame& f, auto begin, auto end) {
-                         fn(f.f32(gate) + begin, f.f32(up) + begin, f.f32(y) + begin, end - begin, limit);
+                       [=, fn = site.kernels.limited_silu_mul, gate_limit = op.gate_limit, limit = op.limit,
+                        gate = site.in[0], up = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                         fn(f.f32(gate) + begin, f.f32(up) + begin, f.f32(y) + begin, end - begin, gate_limit, limit);
                        });
   }
   std::unique_ptr<Instruction> operator()(const Glu& op) const {
@@ -254,6 +254,20 @@ struct Make {
                        }
                      }
                    });
+  }
+
+  std::unique_ptr<Instruction> operator()(const StreamWeights& op) const {
+    const std::int64_t width = site.in_info(0).type.shape[0], m = site.out_info(0).type.shape[0];
+    const bool whole = site.out.size() > 1;
+    return by_rows(
+        site, "stream_weights",
+        [=, x = site.in[0], scales = site.in[1], biases = site.in[2], read = site.out[0],
+         write = whole ? site.out[1] : 0, mix = whole ? site.out[2] : 0](const Frame& f, auto begin, auto end) {
+          for (auto r = begin; r < end; ++r)
+            host::stream_weights<double>(op, f.f32(x) + r * width, f.f32(scales), f.f32(biases), m, f.f32(read) + r * m,
+                                         whole ? f.f32(write) + r * m : nullptr,
+                                         whole ? f.f32(mix) + r * m * m : nullptr);
+        });
   }
 
   /// The elements of a row, not rows: of a single token there are many.
@@ -345,11 +359,11 @@ struct Make {
 
   std::unique_ptr<Instruction> operator()(const KvAppend&) const {
     const CacheType c = site.in_info(site.in.size() - 1).cache;
-    const bool is_index = c.part == CacheType::Part::Index;
+    const bool alone = c.keys_alone();
     const CacheWriter keys(CacheSide::Keys, site.cache.k, c.head_dim_k, site.kernels, c.access);
     const CacheWriter values(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels, c.access);
-    std::string text = (is_index ? "index_append " : "kv_append ") + std::string(name(site.cache.k));
-    if (!is_index) text += "/" + std::string(name(site.cache.v));
+    std::string text = std::string(alone ? name(c.part) : "kv") + "_append " + std::string(name(site.cache.k));
+    if (!alone) text += "/" + std::string(name(site.cache.v));
     if (c.stride > 1) return append_ends(keys, c, text + " stride " + std::to_string(c.stride));
     return by_rows(site, std::move(text),
                    [=, k = site.in[0], v = site.in[1], cache = site.in.back()](const Frame& f, auto begin, auto end) {
@@ -360,22 +374,23 @@ struct Make {
                        if (slot < 0) continue;
                        store_heads(keys, f.f32(k) + r * c.kv_heads * c.head_dim_k, n, c.kv_heads, c.head_dim_k, slot,
                                    f.slots[cache].data);
-                       if (is_index) continue;
+                       if (alone) continue;
                        store_heads(values, f.f32(v) + r * c.kv_heads * c.head_dim_v, n, c.kv_heads, c.head_dim_v, slot,
                                    f.slots[cache].values);
                      }
                    });
   }
 
-  /// To an index of a stride.
+  /// To keys alone of a stride.
   std::unique_ptr<Instruction> append_ends(const CacheWriter& keys, const CacheType& c, std::string text) const {
     return by_rows(site, std::move(text),
                    [=, k = site.in[0], cache = site.in.back()](const Frame& f, auto begin, auto end) {
                      const std::int64_t n = std::int64_t{c.kv_heads} * c.head_dim_k;
                      for (auto r = begin; r < end; ++r) {
                        const std::int32_t slot = f.step->groups[0].slots[static_cast<std::size_t>(r)];
-                       const std::int32_t in_block = slot % kBlockPositions;
-                       if (slot < 0 || (in_block + 1) % c.stride != 0) continue;
+                       const std::int32_t position = f.step->positions[static_cast<std::size_t>(r)];
+                       const std::int32_t in_block = position % kBlockPositions;
+                       if (slot < 0 || (position + 1) % c.stride != 0) continue;
                        store_heads(keys, f.f32(k) + r * n, 1, c.kv_heads, c.head_dim_k,
                                    slot - in_block + in_block / c.stride, f.slots[cache].data);
                      }
@@ -461,6 +476,8 @@ struct Make {
     const bool selected = site.in_info(1).cache.access == CacheType::Access::Selected;
     return selected ? make_selected_attention(site) : make_attention(site);
   }
+  std::unique_ptr<Instruction> operator()(const CompressedAttention&) const { return make_compressed_attention(site); }
+  std::unique_ptr<Instruction> operator()(const Compress&) const { return make_compress(site); }
   std::unique_ptr<Instruction> operator()(const ShortConv&) const { return make_short_conv(site); }
   std::unique_ptr<Instruction> operator()(const WindowMean&) const { return make_window_mean(site); }
   std::unique_ptr<Instruction> operator()(const HashIds&) const { return make_hash_ids(site); }
@@ -516,6 +533,7 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
     const bool selected = g.info(n.in[1]).cache.access == CacheType::Access::Selected;
     return selected ? selected_attention_scratch_bytes(g, n, threads) : attention_scratch_bytes(g, n, threads);
   }
+  if (std::holds_alternative<CompressedAttention>(n.op)) return compressed_attention_scratch_bytes(g, n, threads);
   if (std::holds_alternative<GatedDelta>(n.op)) return gated_delta_scratch_bytes(g, n);
   if (std::holds_alternative<SelectiveScan>(n.op)) return selective_scan_scratch_bytes(g, n);
   return 0;

@@ -68,7 +68,8 @@ class BestKeys {
 
 /// Keys of an index that are chosen of those that a token sees.
 std::int64_t choices(const SelectKeys& op, const CacheType& index) {
-  return index.stride == 1 ? op.top_k : (op.top_k + 1) / index.stride - 1;
+  if (index.stride == 1 || op.choice == SelectKeys::Choice::Keys) return op.top_k;
+  return (op.top_k + 1) / index.stride - 1;
 }
 
 class SelectKeysInstruction final : public Instruction {
@@ -80,9 +81,11 @@ class SelectKeysInstruction final : public Instruction {
         positions_(site.out[0]),
         scratch_(site.scratch),
         top_k_(std::get<SelectKeys>(site.node.op).top_k),
+        by_numbers_(std::get<SelectKeys>(site.node.op).choice == SelectKeys::Choice::Keys),
         score_(site.kernels.index_scores) {
     const CacheType& c = site.in_info(site.in.size() - 1).cache;
     choices_ = choices(std::get<SelectKeys>(site.node.op), c);
+    chooses_from_ = chooses_from(std::get<SelectKeys>(site.node.op), c);
     args_.k_element = cache_element(site.cache.k);
     args_.k_block_bytes = CacheLayout(CacheSide::Keys, site.cache.k, c.head_dim_k).block_bytes();
     args_.heads = static_cast<std::int32_t>(site.in_info(0).type.shape[1]);
@@ -135,11 +138,11 @@ class SelectKeysInstruction final : public Instruction {
     return f.step->positions[static_cast<std::size_t>(token)];
   }
   static std::int64_t chunks(const Frame& f, std::int64_t token) { return position(f, token) / kKeyChunk + 1; }
-  bool chooses(const Frame& f, std::int64_t token) const { return position(f, token) >= top_k_; }
+  bool chooses(const Frame& f, std::int64_t token) const { return position(f, token) >= chooses_from_; }
   /// Of the first tokens.
   std::int64_t count_choosing(const Frame& f, std::int64_t tokens) const {
     return std::count_if(f.step->positions.begin(), f.step->positions.begin() + tokens,
-                         [&](std::int32_t p) { return p >= top_k_; });
+                         [&](std::int32_t p) { return p >= chooses_from_; });
   }
   std::int64_t count_choosing(const Frame& f) const { return count_choosing(f, f.rows.tokens); }
 
@@ -201,19 +204,24 @@ class SelectKeysInstruction final : public Instruction {
   void write(const Frame& f, std::int64_t token, std::span<std::uint64_t> best) const {
     const std::span positions(f.i32(positions_) + token * top_k_, static_cast<std::size_t>(top_k_));
     std::ranges::sort(best, {}, place_of);
-    host::write_selection(std::span<const std::uint64_t>(best), place_of, args_.key_stride,
-                          position(f, token) + std::int64_t{1}, positions);
+    host::write_selection(std::span<const std::uint64_t>(best), place_of, by_numbers_ ? 1 : args_.key_stride,
+                          seen(f, token), positions);
+  }
+  /// Of what the choice is of: positions, or keys.
+  std::int64_t seen(const Frame& f, std::int64_t token) const {
+    return (position(f, token) + std::int64_t{1}) / (by_numbers_ ? args_.key_stride : 1);
   }
   /// All keys of a token that sees no more than top_k.
   void write_all(const Frame& f, std::int64_t token) const {
     std::int32_t* const to = f.i32(positions_) + token * top_k_;
-    const std::int64_t n = position(f, token) + std::int64_t{1};
+    const std::int64_t n = seen(f, token);
     std::iota(to, to + n, 0);
     std::fill(to + n, to + top_k_, -1);
   }
 
   int q_, weights_, index_, positions_, scratch_;
-  std::int64_t top_k_, choices_ = 0;
+  std::int64_t top_k_, choices_ = 0, chooses_from_ = 0;
+  bool by_numbers_;
   std::vector<float> ones_;  ///< of heads without weights
   IndexScoresFn score_;
   AttentionArgs args_;

@@ -3,63 +3,18 @@
 // the bits of attention to all of them. Tiles of such tokens share what is packed; of few tokens threads share the
 // chunks or, where these are too few, the packing and then the heads.
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <limits>
 
-#include "backend/cpu/cache_layout.h"
+#include "backend/cpu/row_packer.h"
 #include "backend/cpu/step.h"
 
 namespace llm::cpu {
 namespace {
 
-constexpr std::int32_t kPackedBlocks = kKeyChunk / kKeyBlock;
-constexpr std::array<std::int32_t, kPackedBlocks> kInOrder{0, 1, 2, 3};
-static_assert(kInOrder.back() == kPackedBlocks - 1);
 /// Tokens of a tile that see all keys up to their own.
 constexpr std::int64_t kTileTokens = 16;
 /// Tokens of a step whose packed keys are kept at once.
 constexpr std::int64_t kFewTokens = 4;
-/// Query heads of a task of these.
-constexpr std::int32_t kTaskHeads = 16, kLeastTaskHeads = 8;
-
-std::int32_t task_heads(std::int32_t all) {
-  for (std::int32_t n = kTaskHeads; n >= kLeastTaskHeads; --n)
-    if (all > kTaskHeads && all % n == 0) return n;
-  return all;
-}
-
-std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/// Rows of one side of the cache into blocks of the kernels' layout.
-class RowPacker {
- public:
-  RowPacker(CacheSide side, DType type, std::int32_t head_dim)
-      : rows_(side, type, head_dim, CacheType::Access::Selected), packed_(side, type, head_dim) {}
-  std::size_t block_bytes() const { return packed_.block_bytes(); }
-
-  /// Of one block; `staged` has room for rows().block_bytes().
-  void pack(const std::byte* cache, std::int32_t kv_heads, std::int32_t kv_head, const std::int32_t* table,
-            const std::int32_t* positions, std::int32_t n, std::byte* block, std::byte* staged) const {
-    const auto row = [&](std::int32_t position) {
-      const std::size_t of =
-          static_cast<std::size_t>(table[position / kKeyBlock]) * static_cast<std::size_t>(kv_heads) +
-          static_cast<std::size_t>(kv_head);
-      return cache + of * rows_.block_bytes() + static_cast<std::size_t>(position % kKeyBlock) * rows_.row_bytes();
-    };
-    if (positions[n - 1] / kKeyBlock == positions[0] / kKeyBlock && positions[n - 1] - positions[0] == n - 1)
-      return packed_.put(row(positions[0]), block, 0, n);  // side by side
-    const bool in_place = packed_.whole_row(block, 0) != nullptr;
-    std::byte* const to = in_place ? block : staged;
-    for (std::int32_t i = 0; i < n; ++i)
-      std::memcpy(to + static_cast<std::size_t>(i) * rows_.row_bytes(), row(positions[i]), rows_.row_bytes());
-    if (!in_place) packed_.put(staged, block, 0, n);
-  }
-
- private:
-  CacheLayout rows_, packed_;
-};
-
 /// Sizes that the instruction and its scratch memory go by.
 struct SelectedSizes {
   std::int32_t heads, kv_heads, group, task_group;  ///< group: query heads of a KV head
@@ -117,7 +72,7 @@ class SelectedAttention final : public Instruction {
     args_.v_element = cache_element(site.cache.v);
     args_.k_block_bytes = keys_.block_bytes();
     args_.v_block_bytes = values_.block_bytes();
-    args_.blocks = kInOrder.data();
+    args_.blocks = kPackedInOrder.data();
     type_ = std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v));
   }
 

@@ -197,6 +197,12 @@ class NodeCompiler : NodeSite {
         });
   }
 
+  void operator()(const CompressedAttention&) {
+    check(false, "CompressedAttention was refused when the model was loaded");
+  }
+  void operator()(const Compress&) { check(false, "Compress was refused when the model was loaded"); }
+  void operator()(const StreamWeights&) { check(false, "StreamWeights was refused when the model was loaded"); }
+
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
     if (at.keys.top_k > 0) return attend_to_selected(at);
@@ -722,12 +728,24 @@ std::string refusal(const Graph& graph, const Node& node) {
   };
   if (std::ranges::any_of(node.in, is_brought))
     return "indexes with a key for several positions are not brought to the GPU";
+  if (std::holds_alternative<StreamWeights>(node.op))
+    return "the GPU has no kernel for streams that are mixed by balanced weights";
+  const auto is_compressed = [&](std::uint32_t id) {
+    return graph.info(id).cache.part == CacheType::Part::Compressed;
+  };
+  if (std::holds_alternative<Compress>(node.op) || std::ranges::any_of(node.in, is_compressed))
+    return "the GPU has no kernels for compressed keys, which stand for several positions";
+  if (const auto* select = std::get_if<SelectKeys>(&node.op);
+      select != nullptr && select->choice != SelectKeys::Choice::Positions)
+    return "the GPU selects keys by their positions";
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {
+    if (std::get<Route>(node.op).gating == Gating::RootSoftplus || node.in.size() > 2)
+      return "the GPU's router gates by softmax or sigmoids and chooses by scores, not by a table";
     const std::int64_t experts = graph.info(node.in[0]).type.shape[0];
     if (experts > kMostExperts)
       return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +

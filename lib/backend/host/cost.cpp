@@ -54,9 +54,11 @@ class Costing {
     for (const SequenceSpan& span : step_.sequences) {
       std::int64_t pairs = 0;
       for (std::int64_t keys = span.kv_len - span.n_tokens + 1; keys <= span.kv_len; ++keys)
-        pairs += keys > op.top_k ? keys / index.stride : 0;
+        pairs += keys > chooses_from(op, index) ? keys / index.stride : 0;
       operations_ += 2 * pairs * heads * (index.head_dim_k + 1);
-      bytes_ += span.kv_len > op.top_k ? span.kv_len / index.stride * cache_bytes(index.head_dim_k, format_.k) : 0;
+      bytes_ += span.kv_len > chooses_from(op, index)
+                    ? span.kv_len / index.stride * cache_bytes(index.head_dim_k, format_.k)
+                    : 0;
     }
   }
   void operator()(const Attention& op) {
@@ -73,6 +75,25 @@ class Costing {
       bytes_ +=
           keys * cache.kv_heads * (cache_bytes(cache.head_dim_k, format_.k) + cache_bytes(cache.head_dim_v, format_.v));
     }
+  }
+  void operator()(const CompressedAttention& op) {
+    const CacheType &cache = graph_.info(node_.in[1]).cache, &compressed = graph_.info(node_.in[2]).cache;
+    const std::int64_t heads = type(node_.in[0]).shape[1], most = node_.in.size() > 4
+                                                                      ? type(node_.in[4]).shape[0]
+                                                                      : std::numeric_limits<std::int64_t>::max();
+    for (const SequenceSpan& span : step_.sequences) {
+      std::int64_t pairs = 0;
+      for (std::int64_t keys = span.kv_len - span.n_tokens + 1; keys <= span.kv_len; ++keys)
+        pairs += seen(op, keys) + std::min(most, keys / compressed.stride);
+      operations_ += 4 * pairs * heads * cache.head_dim_k;
+      bytes_ += std::min(pairs, seen(op, span.kv_len) + span.n_tokens + span.kv_len / compressed.stride) * 2 *
+                cache_bytes(cache.head_dim_k, format_.k);
+    }
+  }
+  void operator()(const Compress&) {
+    const RecurrentType& state = graph_.info(node_.in[4]).recurrent;
+    operations_ += 30 * elements(node_.in[0]);
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
   }
   void operator()(const ShortConv&) {
     const RecurrentType& state = graph_.info(node_.in[2]).recurrent;
@@ -117,7 +138,8 @@ class Costing {
   static std::int64_t cache_bytes(std::int64_t elements, DType t) {
     return elements / info(t).block_elems * info(t).block_bytes;
   }
-  static std::int64_t seen(const Attention& op, std::int64_t keys) {
+  template <class Op>
+  static std::int64_t seen(const Op& op, std::int64_t keys) {
     const auto last = static_cast<std::int32_t>(keys - 1);
     return keys - op.window.first_key(last);
   }

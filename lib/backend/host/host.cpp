@@ -21,7 +21,7 @@ std::size_t checked_product(std::size_t a, std::size_t b) {
   return *product;
 }
 
-/// Of one side; an index has no values.
+/// Of one side; where keys are alone there are no values.
 std::size_t block_bytes(int kv_heads, int head_dim, DType type) {
   check(kv_heads > 0 && head_dim >= 0, "a cache has heads and dimensions");
   check(std::find(kCacheTypes.begin(), kCacheTypes.end(), type) != kCacheTypes.end(), "a cache's type is one of them");
@@ -92,11 +92,11 @@ HostCache::HostCache(const StateRequest& r) : format_(r.format), n_blocks_(r.n_b
   layers_.reserve(r.caches.size());
   for (const CacheType& type : r.caches) {
     const Place place{type.layer, type.part};
-    const bool is_index = type.part == CacheType::Part::Index;
-    check(type.head_dim_k > 0 && is_index == (type.head_dim_v == 0), "a cache has keys, and values if it is no index");
+    check(type.head_dim_k > 0 && type.keys_alone() == (type.head_dim_v == 0),
+          "a cache has keys, and values if it is not of keys alone");
     const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format_.k);
     const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format_.v);
-    check(!by_place_.contains(place) && !fleeting_.contains(place), "one cache and one index per layer");
+    check(!by_place_.contains(place) && !fleeting_.contains(place), "one cache of each part per layer");
     if (type.fleeting) {
       fleeting_.insert(place);
       continue;

@@ -14,6 +14,7 @@ Graph quantize_activations(Graph graph) {
     for (std::size_t i = 0; i < operands.size(); ++i)
       products(node.op)[i].activation = format(node.in[operands[i].weight]);
     if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
+    if (auto* attention = std::get_if<CompressedAttention>(&node.op)) attention->query = ActFormat::Q8x32;
     if (auto* selection = std::get_if<SelectKeys>(&node.op)) selection->query = ActFormat::Q8x32;
   }
   return graph;

@@ -105,7 +105,7 @@ inline std::size_t delta_elements(const Graph& graph, const Node& node) {
 template <class Acc>
 std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threads) {
   const auto of_all = [&](std::size_t bytes) { return static_cast<std::size_t>(threads) * bytes; };
-  if (std::holds_alternative<Attention>(node.op))
+  if (std::holds_alternative<Attention>(node.op) || std::holds_alternative<CompressedAttention>(node.op))
     return of_all(AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes());
   if (const auto* select = std::get_if<SelectKeys>(&node.op))
     return of_all(SelectionScratch<Acc>(*select, graph.info(node.in[0]).type.shape).bytes());
@@ -254,6 +254,7 @@ class CommonKernels {
     const SelectionPlan plan{.weighted = site_.node.in.size() > 2,
                              .heads = site_.in(0).type.shape[1],
                              .top_k = op.top_k,
+                             .choice = op.choice,
                              .index = sides.k,
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .select = select_keys_for<Acc>(sides.k.type),
@@ -281,15 +282,24 @@ class CommonKernels {
                              .attend = attention_head_for<Acc>(site_.cache.format()),
                              .scratch = AttentionScratch<Acc>(cache)};
     const VectorWeight sinks = cache.access == CacheType::Access::Whole ? vector(2) : VectorWeight();
-    return [head, plan, sinks, loop = loop_](const NodeRun& run) {
-      const StateGroup& group = run.step.groups[0];
-      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
-        AttentionHead sequence = head;
-        sequence.blocks = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
-        sequence.sink = sinks.data();
-        attend_sequence(run, run.step.sequences[s], sequence, plan, loop);
-      }
-    };
+    return attend(head, plan, sinks);
+  }
+
+  Run operator()(const CompressedAttention& op) const {
+    const CacheType cache = site_.in(1).cache;
+    const CacheSides sides = cache_sides(cache);
+    AttentionHead head;
+    head.k = sides.k;
+    head.v = sides.v;
+    head.scale = op.scale;
+    head.compressed.rows = cache_sides(site_.in(2).cache).k;
+    head.compressed.all = site_.node.in.size() == 4;
+    const AttentionPlan plan{.access = cache.access,
+                             .window = op.window,
+                             .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
+                             .attend = attention_head_for<Acc>(site_.cache.format()),
+                             .scratch = AttentionScratch<Acc>(cache)};
+    return attend(head, plan, vector(3));
   }
 
   Run operator()(const ShortConv& op) const {
@@ -305,6 +315,29 @@ class CommonKernels {
     mean.activation = Activation::Identity;
     mean.width = op.width;
     return convolve(mean, {}, {});
+  }
+
+  Run operator()(const Compress&) const {
+    const Shape& state = site_.in(4).recurrent.shape;
+    CompressRun shape;
+    shape.n = state[0];
+    shape.parts = state[2];
+    shape.stride = site_.in(2).type.shape[1];
+    return [shape, places = vector(2), states = states_of(site_.in(4)), loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        const std::int64_t width = shape.parts * shape.n;
+        CompressRun c = shape;
+        c.x = run.in[0].f32() + span.first_token * width;
+        c.scores = run.in[1].f32() + span.first_token * width;
+        c.places = places.data();
+        c.positions = run.in[3].i32() + span.first_token;
+        c.state = states.begin(run.step.states[s], 0, 3 * width);
+        c.y = run.out[0].f32_out() + span.first_token * c.n;
+        c.tokens = span.n_tokens;
+        loop.run(c.n, c.tokens * c.parts * 40, [&](std::int64_t i, int) { compress_element<Acc>(c, i); });
+      }
+    };
   }
 
   Run operator()(const GatedDelta& op) const {
@@ -350,6 +383,7 @@ class CommonKernels {
   }
 
   Run operator()(const Route& op) const {
+    if (site_.node.in.size() == 3) return route_by_table(op);
     return [op, bias = vector(1), loop = loop_](const NodeRun& run) {
       const Operand &logits = run.in[0], &ids = run.out[0], &weights = run.out[1];
       const std::int64_t n = logits.width();
@@ -387,6 +421,20 @@ class CommonKernels {
       loop.run(y.rows, n * m, [&](std::int64_t i, int) {
         const float* const w = weighted ? run.in[2].f32() + i * m : nullptr;
         spread_row<Acc>(op, x.f32() + i * n * m, added.f32() + i * n, w, n, m, y.f32_out() + i * n * m);
+      });
+    };
+  }
+
+  Run operator()(const StreamWeights& op) const {
+    const bool whole = site_.node.out.size() > 1;
+    return [op, whole, scales = vector(1), biases = vector(2), loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &read = run.out[0];
+      const std::int64_t m = read.row_elems;
+      loop.run(x.rows, op.iterations * m * m * 10, [&](std::int64_t i, int) {
+        float* const write = whole ? run.out[1].f32_out() + i * m : nullptr;
+        float* const mix = whole ? run.out[2].f32_out() + i * m * m : nullptr;
+        stream_weights<Acc>(op, x.f32() + i * x.row_elems, scales.data(), biases.data(), m, read.f32_out() + i * m,
+                            write, mix);
       });
     };
   }
@@ -620,11 +668,29 @@ class CommonKernels {
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.p};
   }
 
+  Run route_by_table(const Route& op) const {
+    const std::int64_t experts = site_.in(0).type.shape[0], vocab = site_.in(1).type.shape[1];
+    return [op, experts, vocab, loop = loop_](const NodeRun& run) {
+      const Operand &logits = run.in[0], &table = run.in[1], &tokens = run.in[2];
+      for (std::int64_t i = 0; i < logits.rows; ++i) {
+        check(tokens.i32()[i] >= 0 && tokens.i32()[i] < vocab, "a token is a row of the table");
+        std::int32_t* const ids = run.out[0].i32_out() + i * op.top_k;
+        std::copy_n(table.i32() + std::int64_t{tokens.i32()[i]} * op.top_k, op.top_k, ids);
+        check(std::all_of(ids, ids + op.top_k, [&](std::int32_t id) { return id >= 0 && id < experts; }),
+              "a table names experts");
+      }
+      loop.run(logits.rows, experts * 16, [&](std::int64_t i, int) {
+        weigh_experts(op, TokenGates<Acc>(op, logits.f32() + i * experts, experts), run.out[0].i32_out() + i * op.top_k,
+                      run.out[1].f32_out() + i * op.top_k);
+      });
+    };
+  }
+
   /// Stores x [head_dim, kv_heads, tokens] at the step's slots.
   static void append(const NodeRun& run, const Operand& x, std::byte* cache, const CacheRows& rows) {
     for (std::int64_t i = 0; i < x.rows; ++i) {
       const std::int32_t slot = run.step.groups[0].slots[static_cast<std::size_t>(i)];
-      if (slot < 0 || !rows.has_row(slot)) continue;  // blocks begin at multiples of their length
+      if (slot < 0 || !rows.has_row(run.step.positions[static_cast<std::size_t>(i)])) continue;
       for (std::int64_t h = 0; h < rows.kv_heads; ++h) {
         store_cache_row(rows.type, x.f32() + i * x.row_elems + h * rows.head_dim,
                         cache + rows.row_offset(slot / kBlockPositions, slot % kBlockPositions, h), rows.head_dim);
@@ -636,6 +702,7 @@ class CommonKernels {
     bool weighted;
     std::int64_t heads;
     std::int64_t top_k;
+    SelectKeys::Choice choice;
     CacheRows index;
     ActFormat query;
     SelectKeysFn<Acc> select;
@@ -659,6 +726,7 @@ class CommonKernels {
                    .heads = plan.heads,
                    .keys = run.step.positions[static_cast<std::size_t>(token)] + std::int64_t{1},
                    .top_k = plan.top_k,
+                   .choice = plan.choice,
                    .blocks = blocks,
                    .positions = positions.i32_out() + token * plan.top_k},
                   best, row);
@@ -673,6 +741,18 @@ class CommonKernels {
     AttentionHeadFn<Acc> attend;
     AttentionScratch<Acc> scratch;
   };
+
+  Run attend(const AttentionHead& head, const AttentionPlan& plan, const VectorWeight& sinks) const {
+    return [head, plan, sinks, loop = loop_](const NodeRun& run) {
+      const StateGroup& group = run.step.groups[0];
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        AttentionHead sequence = head;
+        sequence.blocks = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
+        sequence.sink = sinks.data();
+        attend_sequence(run, run.step.sequences[s], sequence, plan, loop);
+      }
+    };
+  }
 
   static void attend_sequence(const NodeRun& run, const SequenceSpan& span, const AttentionHead& sequence,
                               const AttentionPlan& plan, const Loop& loop) {
@@ -694,10 +774,12 @@ class CommonKernels {
       if (sequence.sink) head.sink = sequence.sink + h;
       head.first_key = plan.window.first_key(position);
       head.end_key = position + 1;
-      if (plan.access == CacheType::Access::Selected) {
-        const Operand& selected = run.in[2];
-        head.selected = {selected.i32() + token * selected.row_elems, static_cast<std::size_t>(selected.row_elems)};
-      }
+      const auto chosen = [&](const Operand& keys) {
+        return std::span(keys.i32() + token * keys.row_elems, static_cast<std::size_t>(keys.row_elems));
+      };
+      if (plan.access == CacheType::Access::Selected) head.selected = chosen(run.in[2]);
+      if (sequence.compressed.rows.data != nullptr) head.compressed.n = head.end_key / head.compressed.rows.stride;
+      if (!sequence.compressed.all) head.compressed.chosen = chosen(run.in[4]);
       plan.attend(head, sums, row);
     });
   }

@@ -96,18 +96,18 @@ Acc clamped_silu(Acc gate, Acc up) {
   return g / (1 + std::exp(-Acc(kClampedSiluSlope) * g)) * ((up > kLimit ? kLimit : up < -kLimit ? -kLimit : up) + 1);
 }
 
-/// Glu::limit; NaN stays NaN.
+/// Glu::limit and gate_limit; NaN stays NaN.
 template <class Acc>
-Acc limited_silu(Acc gate, Acc up, Acc limit) {
+Acc limited_silu(Acc gate, Acc up, Acc gate_limit, Acc limit) {
   const Acc g = silu(gate);
-  return (g > limit ? limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
+  return (g > gate_limit ? gate_limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
 }
 
 template <class Acc>
 Acc activated(const Glu& op, Acc gate, Acc up) {
   switch (op.activation) {
     case Activation::Silu:
-      return op.limit > 0 ? limited_silu(gate, up, Acc(op.limit)) : silu(gate) * up;
+      return op.limit > 0 ? limited_silu(gate, up, Acc(op.gate_limit), Acc(op.limit)) : silu(gate) * up;
     case Activation::Gelu:
       return gelu(gate) * up;
     case Activation::ClampedSilu:
@@ -195,7 +195,7 @@ struct CacheRows {
   const std::byte* data = nullptr;
   DType type = DType::F32;
   std::int64_t kv_heads = 0, head_dim = 0;
-  int stride = 1;  ///< of an index: of so many positions the last one has a row
+  int stride = 1;  ///< of keys alone: of so many positions the last one has a row
 
   std::size_t row_bytes() const { return TensorType{type, {head_dim}}.bytes(); }
   bool has_row(std::int64_t position) const { return (position + 1) % stride == 0; }
@@ -245,7 +245,24 @@ struct KeyStretches {
   }
 };
 
-/// One query head of one token over keys [first_key, end_key), or over those of a selection.
+/// Keys that stand for several positions each and are their own values: the first `n`, or some of them.
+struct CompressedKeys {
+  CacheRows rows;
+  std::int64_t n = 0;
+  std::span<const std::int32_t> chosen = {};  ///< if any were chosen: their numbers, -1 behind them
+  bool all = true;
+
+  std::int64_t count() const {
+    if (all) return n;
+    return std::find_if(chosen.begin(), chosen.end(), [](std::int32_t key) { return key < 0; }) - chosen.begin();
+  }
+  const std::byte* row(std::int64_t i, const std::int32_t* blocks) const {
+    const std::int64_t key = all ? i : chosen[static_cast<std::size_t>(i)], position = (key + 1) * rows.stride - 1;
+    return rows.data + rows.row_offset(blocks[position / kBlockPositions], position, 0);
+  }
+};
+
+/// One query head of one token over keys [first_key, end_key), or over those of a selection, and compressed ones.
 struct AttentionHead {
   const float* q = nullptr;  ///< [k.head_dim]
   float* y = nullptr;        ///< [v.head_dim]
@@ -257,41 +274,60 @@ struct AttentionHead {
   const std::int32_t* blocks = nullptr;         ///< physical block of each logical block of the sequence
   const float* sink = nullptr;                  ///< of this head
   std::span<const std::int32_t> selected = {};  ///< KeyStretches
+  CompressedKeys compressed = {};
 };
 
-/// Softmax over the keys block by block: the running sums are rescaled where a block raises the maximum.
+/// A softmax that grows block by block: the sums are rescaled where a block raises the maximum.
+template <class Acc>
+struct SoftmaxSums {
+  Acc max, total;
+  Acc* sums;  ///< [v.head_dim]
+};
+
+/// `n` keys that lie side by side, at most kBlockPositions, the first at position `begin`, and their values.
+template <class Acc, class K, class V>
+void add_keys(const AttentionHead& a, const CacheRows& keys, const std::byte* k, const CacheRows& values,
+              const std::byte* v, std::int64_t begin, std::int64_t n, SoftmaxSums<Acc>& softmax, float* buffer) {
+  Acc scores[kBlockPositions];
+  Acc raised = softmax.max;
+  for (std::int64_t i = 0; i < n; ++i, k += keys.row_bytes()) {
+    scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, K::read(keys, k, buffer), keys.head_dim);
+    if (a.soft_cap > 0) scores[i] = soft_capped(scores[i], static_cast<Acc>(a.soft_cap));
+    scores[i] -= static_cast<Acc>(a.slope) * static_cast<Acc>(a.end_key - 1 - (begin + i));
+    raised = std::max(raised, scores[i]);
+  }
+  if (raised > softmax.max) {
+    const Acc shrink = std::exp(softmax.max - raised);
+    softmax.total *= shrink;
+    for (std::int64_t d = 0; d < values.head_dim; ++d) softmax.sums[d] *= shrink;
+    softmax.max = raised;
+  }
+  for (std::int64_t i = 0; i < n; ++i, v += values.row_bytes()) {
+    const Acc p = std::exp(scores[i] - softmax.max);
+    const auto* const row = V::read(values, v, buffer);
+    softmax.total += p;
+    for (std::int64_t d = 0; d < values.head_dim; ++d) softmax.sums[d] += p * static_cast<Acc>(widen(row[d]));
+  }
+}
+
 /// `sums` has v.head_dim elements, `buffer` as many as the wider of k and v.
 template <class Acc, class K, class V>
 void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
-  Acc max = a.sink ? Acc(*a.sink) : -std::numeric_limits<Acc>::infinity(), total = a.sink ? 1 : 0;
+  SoftmaxSums<Acc> softmax{a.sink ? Acc(*a.sink) : -std::numeric_limits<Acc>::infinity(), a.sink ? Acc(1) : Acc(0),
+                           sums};
   std::fill_n(sums, a.v.head_dim, Acc(0));
   KeyStretches stretches{a.first_key, a.end_key, a.selected};
   for (auto [begin, end] = stretches.take(); begin < end; std::tie(begin, end) = stretches.take()) {
-    const std::int64_t block = begin / kBlockPositions, n = end - begin;
-    const std::byte* k = a.k.data + a.k.row_offset(a.blocks[block], begin, a.kv_head);
-    const std::byte* v = a.v.data + a.v.row_offset(a.blocks[block], begin, a.kv_head);
-    Acc scores[kBlockPositions];
-    Acc raised = max;
-    for (std::int64_t i = 0; i < n; ++i, k += a.k.row_bytes()) {
-      scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, K::read(a.k, k, buffer), a.k.head_dim);
-      if (a.soft_cap > 0) scores[i] = soft_capped(scores[i], static_cast<Acc>(a.soft_cap));
-      scores[i] -= static_cast<Acc>(a.slope) * static_cast<Acc>(a.end_key - 1 - (begin + i));
-      raised = std::max(raised, scores[i]);
-    }
-    if (raised > max) {
-      const Acc shrink = std::exp(max - raised);
-      total *= shrink;
-      for (std::int64_t d = 0; d < a.v.head_dim; ++d) sums[d] *= shrink;
-      max = raised;
-    }
-    for (std::int64_t i = 0; i < n; ++i, v += a.v.row_bytes()) {
-      const Acc p = std::exp(scores[i] - max);
-      const auto* const row = V::read(a.v, v, buffer);
-      total += p;
-      for (std::int64_t d = 0; d < a.v.head_dim; ++d) sums[d] += p * static_cast<Acc>(widen(row[d]));
-    }
+    const std::int32_t block = a.blocks[begin / kBlockPositions];
+    add_keys<Acc, K, V>(a, a.k, a.k.data + a.k.row_offset(block, begin, a.kv_head), a.v,
+                        a.v.data + a.v.row_offset(block, begin, a.kv_head), begin, end - begin, softmax, buffer);
   }
-  for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / total);
+  const CompressedKeys& more = a.compressed;
+  for (std::int64_t i = 0; i < more.count(); ++i) {
+    const std::byte* const row = more.row(i, a.blocks);
+    add_keys<Acc, K, K>(a, more.rows, row, more.rows, row, 0, 1, softmax, buffer);
+  }
+  for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / softmax.total);
 }
 
 /// One token's selection among `keys` keys of an index.
@@ -300,6 +336,7 @@ struct Selection {
   const float* weights = nullptr;  ///< [heads]; or null
   CacheRows index;
   std::int64_t heads = 0, keys = 0, top_k = 0;
+  SelectKeys::Choice choice = SelectKeys::Choice::Positions;
   const std::int32_t* blocks = nullptr;
   std::int32_t* positions = nullptr;  ///< [top_k]
 };
@@ -329,7 +366,9 @@ template <class Acc, class K>
 void select_keys(const Selection& s, ScoredKey<Acc>* best, float* row) {
   const auto before = [](const ScoredKey<Acc>& a, const ScoredKey<Acc>& b) { return a.before(b); };
   const auto place_of = [](const ScoredKey<Acc>& key) { return key.place; };
-  const std::int64_t stride = s.index.stride, most = stride == 1 ? s.top_k : (s.top_k + 1) / stride - 1;
+  const bool by_numbers = s.choice == SelectKeys::Choice::Keys;
+  const std::int64_t stride = s.index.stride;
+  const std::int64_t most = stride == 1 || by_numbers ? s.top_k : (s.top_k + 1) / stride - 1;
   std::int64_t n = 0;
   for (std::int64_t place = 0; place < s.keys / stride; ++place) {
     const std::int64_t p = (place + 1) * stride - 1;
@@ -346,7 +385,11 @@ void select_keys(const Selection& s, ScoredKey<Acc>* best, float* row) {
   }
   const std::span<const ScoredKey<Acc>> chosen(best, static_cast<std::size_t>(n));
   std::sort(best, best + n, [](const auto& a, const auto& b) { return a.place < b.place; });
-  write_selection(chosen, place_of, stride, s.keys, {s.positions, static_cast<std::size_t>(s.top_k)});
+  const std::span positions(s.positions, static_cast<std::size_t>(s.top_k));
+  if (by_numbers)
+    write_selection(chosen, place_of, 1, s.keys / stride, positions);
+  else
+    write_selection(chosen, place_of, stride, s.keys, positions);
 }
 
 /// Tokens of one sequence: ids [heads, tokens]; the state before and after them, which may be in the same place; a null
@@ -407,6 +450,52 @@ void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
     c.y[t * c.channels + channel] = static_cast<float>(c.activation == Activation::Silu ? silu(sum) : sum);
   }
   for (std::int64_t i = 0; i < kept; ++i) c.to[i * c.channels + channel] = line[c.tokens + i];
+}
+
+/// Tokens of one sequence through a Compress: x and scores [parts * n, tokens], y [n, tokens]; the state [n, 3, parts]
+/// before and after them.
+struct CompressRun {
+  const float *x = nullptr, *scores = nullptr, *places = nullptr;
+  const std::int32_t* positions = nullptr;
+  float* state = nullptr;
+  float* y = nullptr;
+  std::int64_t n = 0, parts = 1, stride = 1, tokens = 0;
+};
+/// What a part of the state has of one element.
+template <class Acc>
+struct SoftMean {
+  Acc greatest = 0, weights = 0, sum = 0;
+  void add(Acc score, Acc x) {
+    const Acc raised = weights == 0 ? score : std::max(greatest, score);
+    const Acc shrink = weights == 0 ? Acc(0) : std::exp(greatest - raised), weight = std::exp(score - raised);
+    greatest = raised;
+    weights = weights * shrink + weight;
+    sum = sum * shrink + weight * x;
+  }
+};
+/// Of element i. The state is f32 after every token, wherever a step ends.
+template <class Acc>
+void compress_element(const CompressRun& c, std::int64_t i) {
+  const auto at = [&](std::int64_t part, std::int64_t what) -> float& { return c.state[(part * 3 + what) * c.n + i]; };
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    const std::int64_t place = c.positions[t] % c.stride, width = c.parts * c.n;
+    for (std::int64_t part = 0; part < c.parts; ++part) {
+      const std::int64_t from = (c.parts - 1 - part) * c.n + i;
+      SoftMean<Acc> mean{at(part, 0), at(part, 1), at(part, 2)};
+      mean.add(static_cast<Acc>(c.scores[t * width + from]) + static_cast<Acc>(c.places[place * width + from]),
+               c.x[t * width + from]);
+      at(part, 0) = static_cast<float>(mean.greatest);
+      at(part, 1) = static_cast<float>(mean.weights);
+      at(part, 2) = static_cast<float>(mean.sum);
+    }
+    const bool last = place == c.stride - 1;
+    c.y[t * c.n + i] = last ? static_cast<float>(static_cast<Acc>(at(0, 2)) / static_cast<Acc>(at(0, 1))) : 0.0f;
+    if (!last) continue;
+    for (std::int64_t what = 0; what < 3; ++what) {
+      at(0, what) = c.parts > 1 ? at(1, what) : 0.0f;
+      if (c.parts > 1) at(1, what) = 0;
+    }
+  }
 }
 
 /// One token of a value head.
@@ -477,7 +566,15 @@ void scan_token(const ScanToken<Acc>& t, float* state, std::int64_t n, std::int6
 /// The gate of one expert. `top` is the largest logit, `all` the sum of the exponentials of all logits less that.
 template <class Acc>
 Acc gate_of(Gating gating, Acc logit, Acc top, Acc all) {
-  return gating == Gating::Softmax ? std::exp(logit - top) / all : sigmoid(logit);
+  switch (gating) {
+    case Gating::Softmax:
+      return std::exp(logit - top) / all;
+    case Gating::Sigmoid:
+      return sigmoid(logit);
+    case Gating::RootSoftplus:
+      return std::sqrt(softplus(logit));
+  }
+  return 0;
 }
 
 /// The sum of the `count` largest of n scores.
@@ -523,35 +620,50 @@ Acc near_best(const float* logits, std::int64_t n_experts, const std::int32_t* i
   return 1 / sum;
 }
 
-/// One token. Where nothing is added to the gates, experts are chosen by their logits, so that equal logits give equal
-/// choices whatever the gate's precision; a score that is NaN counts as the smallest. `bias` may be null; `scores` has
-/// n_experts elements.
+/// The gates of one token's experts.
 template <class Acc>
-void route_token(const Route& op, const float* logits, const float* bias, std::int64_t n_experts, std::int32_t* ids,
-                 float* weights, Acc* scores) {
-  const Acc top = *std::max_element(logits, logits + n_experts);
-  Acc all = 0;
-  for (std::int64_t e = 0; e < n_experts; ++e) all += std::exp(static_cast<Acc>(logits[e]) - top);
-  const auto gate = [&](std::int64_t e) { return gate_of(op.gating, static_cast<Acc>(logits[e]), top, all); };
+struct TokenGates {
+  TokenGates(const Route& op, const float* logits, std::int64_t n) : gating(op.gating), logits(logits), experts(n) {
+    top = *std::max_element(logits, logits + n);
+    for (std::int64_t e = 0; e < n; ++e) all += std::exp(static_cast<Acc>(logits[e]) - top);
+  }
+  Acc operator()(std::int64_t e) const { return gate_of(gating, static_cast<Acc>(logits[e]), top, all); }
+  Gating gating;
+  const float* logits;
+  std::int64_t experts;
+  Acc top = 0, all = 0;
+};
+
+/// Where nothing is added to the gates, experts are chosen by their logits, so that equal logits give equal choices
+/// whatever the gate's precision; a score that is NaN counts as the smallest. `bias` may be null; `scores` has as many
+/// elements as there are experts.
+template <class Acc>
+void choose_experts(const Route& op, const TokenGates<Acc>& gate, const float* bias, std::int32_t* ids, Acc* scores) {
   const bool by_logits = bias == nullptr && op.groups == 1;
-  for (std::int64_t e = 0; e < n_experts; ++e)
-    scores[e] = by_logits ? static_cast<Acc>(logits[e]) : gate(e) + (bias ? static_cast<Acc>(bias[e]) : 0);
-  if (op.groups > 1) leave_groups_out(op, scores, n_experts);
+  for (std::int64_t e = 0; e < gate.experts; ++e)
+    scores[e] = by_logits ? static_cast<Acc>(gate.logits[e]) : gate(e) + (bias ? static_cast<Acc>(bias[e]) : 0);
+  if (op.groups > 1) leave_groups_out(op, scores, gate.experts);
   for (int slot = 0; slot < op.top_k; ++slot) {
     std::int32_t best = -1;
-    for (std::int32_t e = 0; e < n_experts; ++e) {
+    for (std::int32_t e = 0; e < gate.experts; ++e) {
       if (std::find(ids, ids + slot, e) != ids + slot) continue;
       if (best < 0 || scores[e] > scores[best] || (std::isnan(scores[best]) && !std::isnan(scores[e]))) best = e;
     }
     ids[slot] = best;
   }
-  if (std::any_of(logits, logits + n_experts, [](float l) { return std::isnan(l); })) {
+}
+
+/// The weights of the experts `ids`.
+template <class Acc>
+void weigh_experts(const Route& op, const TokenGates<Acc>& gate, const std::int32_t* ids, float* weights) {
+  const float* const logits = gate.logits;
+  if (std::any_of(logits, logits + gate.experts, [](float l) { return std::isnan(l); })) {
     std::fill_n(weights, op.top_k, std::numeric_limits<float>::quiet_NaN());
     return;
   }
   if (op.weights == RouteWeights::NearBest) {
     for (int slot = 0; slot < op.top_k; ++slot)
-      weights[slot] = static_cast<float>(near_best<Acc>(logits, n_experts, ids, slot) * static_cast<Acc>(op.scale));
+      weights[slot] = static_cast<float>(near_best<Acc>(logits, gate.experts, ids, slot) * static_cast<Acc>(op.scale));
     return;
   }
   Acc total = 1;
@@ -561,6 +673,48 @@ void route_token(const Route& op, const float* logits, const float* bias, std::i
   }
   for (int slot = 0; slot < op.top_k; ++slot)
     weights[slot] = static_cast<float>(gate(ids[slot]) / total * static_cast<Acc>(op.scale));
+}
+
+/// One token.
+template <class Acc>
+void route_token(const Route& op, const float* logits, const float* bias, std::int64_t n_experts, std::int32_t* ids,
+                 float* weights, Acc* scores) {
+  const TokenGates<Acc> gates(op, logits, n_experts);
+  choose_experts(op, gates, bias, ids, scores);
+  weigh_experts(op, gates, ids, weights);
+}
+
+/// The results of a StreamWeights for one row of x, of m vectors; write and mix may be null.
+template <class Acc>
+void stream_weights(const StreamWeights& op, const float* x, const float* scales, const float* biases, std::int64_t m,
+                    float* read, float* write, float* mix) {
+  const auto z = [&](std::int64_t of, std::int64_t i) {
+    return static_cast<Acc>(x[i]) * static_cast<Acc>(scales[of]) + static_cast<Acc>(biases[i]);
+  };
+  const auto eps = static_cast<Acc>(op.eps);
+  for (std::int64_t i = 0; i < m; ++i) read[i] = static_cast<float>(sigmoid(z(0, i)) + eps);
+  if (write == nullptr) return;
+  for (std::int64_t i = 0; i < m; ++i) write[i] = static_cast<float>(std::tanh(z(1, m + i) / 2));
+  Acc shares[kMostStreams * kMostStreams];  // [from][to]
+  for (std::int64_t from = 0; from < m; ++from) {
+    Acc* const row = shares + from * m;
+    for (std::int64_t to = 0; to < m; ++to) row[to] = z(2, 2 * m + from * m + to);
+    const Acc top = *std::max_element(row, row + m);
+    Acc sum = 0;
+    for (std::int64_t to = 0; to < m; ++to) sum += row[to] = std::exp(row[to] - top);
+    for (std::int64_t to = 0; to < m; ++to) row[to] = row[to] / sum + eps;
+  }
+  const auto divide = [&](std::int64_t first, std::int64_t step) {
+    Acc sum = eps;
+    for (std::int64_t i = 0; i < m; ++i) sum += shares[first + i * step];
+    for (std::int64_t i = 0; i < m; ++i) shares[first + i * step] /= sum;
+  };
+  for (int turn = 0; turn < op.iterations; ++turn) {
+    for (std::int64_t from = 0; turn > 0 && from < m; ++from) divide(from * m, 1);
+    for (std::int64_t to = 0; to < m; ++to) divide(to, m);
+  }
+  for (std::int64_t to = 0; to < m; ++to)
+    for (std::int64_t from = 0; from < m; ++from) mix[to * m + from] = static_cast<float>(shares[from * m + to]);
 }
 
 /// One row of StreamMix, StreamAdd and GaussianTop.

@@ -42,6 +42,7 @@ RopeAngles::RopeAngles(const RopeTable& a, const float* factors) {
   for (int i = 0; i < pairs; ++i) {
     double theta = std::pow(double{a.base}, -2.0 * i / a.n_rot);
     if (factors != nullptr) theta /= double{factors[i]};
+    if (a.back) theta = -theta;
     theta_[static_cast<std::size_t>(i)] = theta;
   }
   magnitude_ = double{a.attention_factor};

@@ -156,9 +156,9 @@ void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n) 
   });
 }
 
-void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit) {
+void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float gate_limit, float limit) {
   each(a, b, y, n, [&](F32x16 u, F32x16 v) {  // NaN stays
-    return min(set1(limit), u * sigmoid(u)) * min(set1(limit), max(set1(-limit), v));
+    return min(set1(gate_limit), u * sigmoid(u)) * min(set1(limit), max(set1(-limit), v));
   });
 }
 

@@ -23,7 +23,7 @@ void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void relu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// As Glu::limit of silu_mul().
-void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit);
+void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float gate_limit, float limit);
 void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n);
 void softplus_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);

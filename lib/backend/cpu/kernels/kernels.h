@@ -87,7 +87,7 @@ using LayerNormFn = void (*)(const float* x, const float* w, const float* bias, 
 /// gelu(x); max(x, 0)^2; e^x; 1 / (1 + e^-x); log(1 + e^x)
 using UnaryFn = void (*)(const float* x, float* y, std::int64_t n);
 using BinaryFn = void (*)(const float* a, const float* b, float* y, std::int64_t n);  ///< add; silu(a) * b; gelu(a) * b
-using LimitedFn = void (*)(const float* a, const float* b, float* y, std::int64_t n, float limit);
+using LimitedFn = void (*)(const float* a, const float* b, float* y, std::int64_t n, float gate_limit, float limit);
 /// x * number; number * tanh(x / number); min(max(x, -number), number)
 using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float number);
 using XieluFn = void (*)(const float* x, float* y, std::int64_t n, const XieluCurve& curve);
@@ -178,6 +178,21 @@ struct ShortConvArgs {
 using ShortConvFn = void (*)(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
 inline constexpr std::int64_t kMaxConvWidth = 16;  ///< of kept() + 1
 
+/// Tokens of one sequence that become one row of `stride` each (Compress of graph/op.h); from == nullptr: zeros.
+struct CompressArgs {
+  const float* x = nullptr;                 ///< [tokens][parts * n]
+  const float* scores = nullptr;            ///< as x
+  const float* places = nullptr;            ///< [stride][parts * n]
+  const std::int32_t* positions = nullptr;  ///< [tokens]
+  const float* from = nullptr;              ///< [parts][3][n]
+  float* to = nullptr;                      ///< may be `from`
+  float* y = nullptr;                       ///< [tokens][n]
+  std::int64_t n = 0, parts = 1, stride = 1, tokens = 0;
+};
+/// Elements [begin, end). For each token and part: s = score + place, m = max(greatest, s), both sums by exp(greatest -
+/// m), then fma of the weight exp(s - m) to them; of a part without weights m is s and the sums begin with 0.
+using CompressFn = void (*)(const CompressArgs&, std::int64_t begin, std::int64_t end);
+
 /// Tokens of one value head of one sequence through the gated delta rule; from == nullptr: zeros.
 struct GatedDeltaArgs {
   const float* q = nullptr;  ///< [tokens][ld_key], divided by their lengths, q by sqrt(dk) as well
@@ -241,6 +256,7 @@ struct Kernels {
   AttentionFinishFn attention_finish;
   IndexScoresFn index_scores;
   ShortConvFn short_conv;
+  CompressFn compress;
   GatedDeltaFn gated_delta;
   SelectiveScanFn selective_scan;
 };

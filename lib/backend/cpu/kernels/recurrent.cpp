@@ -48,6 +48,55 @@ void convolve(const ShortConvArgs& a, std::int64_t channel, int n) {
   for (int t = 0; t < kept; ++t) store_first(a.to + t * a.channels + channel, n, rows[t + 1]);
 }
 
+/// What a part of a state holds of kLanes elements.
+struct SoftMeans {
+  F32x16 greatest = zero(), weights = zero(), sum = zero();
+  void load_from(const float* state, std::int64_t n, int lanes) {
+    greatest = load_first(state, lanes);
+    weights = load_first(state + n, lanes);
+    sum = load_first(state + 2 * n, lanes);
+  }
+  void store_to(float* state, std::int64_t n, int lanes) const {
+    store_first(state, lanes, greatest);
+    store_first(state + n, lanes, weights);
+    store_first(state + 2 * n, lanes, sum);
+  }
+  /// All elements of a state have weights, or none has.
+  void add(F32x16 score, F32x16 x, bool first) {
+    const F32x16 raised = first ? score : max(greatest, score);
+    const F32x16 shrink = first ? zero() : exp(greatest - raised), weight = exp(score - raised);
+    greatest = raised;
+    weights = fma(weights, shrink, weight);
+    sum = fma(sum, shrink, weight * x);
+  }
+};
+
+/// `lanes` elements from `element` on, at most kLanes.
+void compress_elements(const CompressArgs& a, std::int64_t element, int lanes) {
+  constexpr int kMostParts = 2;
+  SoftMeans part[kMostParts];
+  const int parts = static_cast<int>(a.parts);
+  for (int p = 0; p < parts && a.from != nullptr; ++p) part[p].load_from(a.from + p * 3 * a.n + element, a.n, lanes);
+  const std::int64_t width = a.parts * a.n;
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const std::int64_t position = a.positions[t], place = position % a.stride;
+    for (int p = 0; p < parts; ++p) {
+      const std::int64_t at = (parts - 1 - p) * a.n + element;
+      // A row's own part goes on from the one before, of which there is none in the first row.
+      const bool first = place == 0 && (p == parts - 1 || position == 0);
+      const F32x16 score = load_first(a.scores + t * width + at, lanes);
+      part[p].add(score + load_first(a.places + place * width + at, lanes), load_first(a.x + t * width + at, lanes),
+                  first);
+    }
+    const bool last = place == a.stride - 1;
+    store_first(a.y + t * a.n + element, lanes, last ? part[0].sum / part[0].weights : zero());
+    if (!last) continue;
+    part[0] = parts > 1 ? part[1] : SoftMeans();
+    part[1] = SoftMeans();
+  }
+  for (int p = 0; p < parts; ++p) part[p].store_to(a.to + p * 3 * a.n + element, a.n, lanes);
+}
+
 constexpr int kVectors = kDeltaColumns / kLanes;
 /// A row of the tile that a task works on: the columns of one element of k.
 using Row = F32x16[kVectors];
@@ -352,6 +401,11 @@ void each_part(Range columns, std::int64_t most, const F& f) {
 void short_conv(const ShortConvArgs& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t c = begin; c < end; c += kLanes)
     convolve(a, c, static_cast<int>(end - c < kLanes ? end - c : kLanes));
+}
+
+void compress(const CompressArgs& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t c = begin; c < end; c += kLanes)
+    compress_elements(a, c, static_cast<int>(end - c < kLanes ? end - c : kLanes));
 }
 
 void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::int64_t end, std::byte* scratch) {

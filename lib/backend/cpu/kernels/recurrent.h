@@ -1,4 +1,5 @@
-// Kernels of layers with a recurrent state: the short convolution, the gated delta rule, selective state spaces.
+// Kernels of layers with a recurrent state: the short convolution, rows that become one, the gated delta rule,
+// selective state spaces.
 #pragma once
 
 #include "backend/cpu/kernels/kernels.h"
@@ -6,6 +7,7 @@
 namespace llm::cpu::LLM_ISA {
 
 void short_conv(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
+void compress(const CompressArgs&, std::int64_t begin, std::int64_t end);
 void gated_delta(const GatedDeltaArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
 void selective_scan(const SelectiveScanArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
 

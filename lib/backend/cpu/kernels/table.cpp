@@ -109,6 +109,7 @@ constexpr Kernels make_table() {
   k.rope_interleaved = rope_interleaved;
   k.rope_halves = rope_halves;
   k.short_conv = short_conv;
+  k.compress = compress;
   k.gated_delta = gated_delta;
   k.selective_scan = selective_scan;
   k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;

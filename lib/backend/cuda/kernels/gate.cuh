@@ -32,9 +32,9 @@ __device__ __forceinline__ float clamped_silu(float gate, float up) {
 }
 
 /// As host::limited_silu has it; NaN passes the comparisons.
-__device__ __forceinline__ float limited_silu(float gate, float up, float limit) {
+__device__ __forceinline__ float limited_silu(float gate, float up, float gate_limit, float limit) {
   const float g = silu(gate);
-  return (g > limit ? limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
+  return (g > gate_limit ? gate_limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
 }
 
 template <Activation kActivation>

@@ -89,11 +89,11 @@ struct Gated {
 struct LimitedGate {
   static constexpr int kOperands = 2;
   const float *gate, *up;
-  float limit;
+  float gate_limit, limit;
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
-    const float most = limit;
-    return map(g, u, [=](float p, float q) { return limited_silu(p, q, most); });
+    const float gate_most = gate_limit, most = limit;
+    return map(g, u, [=](float p, float q) { return limited_silu(p, q, gate_most, most); });
   }
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
@@ -510,7 +510,7 @@ void combine_add_rms_norm(const float* x, const float* weights, int top_k, const
 
 void glu(const Glu& op, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
   const bool wide = wide_rows(n, y, {gate, up});
-  if (op.limit > 0) return launch_forms(LimitedGate{gate, up, op.limit}, n, rows, wide, y, at);
+  if (op.limit > 0) return launch_forms(LimitedGate{gate, up, op.gate_limit, op.limit}, n, rows, wide, y, at);
   launch_gated<Gated>(op.activation, gate, up, n, rows, wide, y, at);
 }
 
