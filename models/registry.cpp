@@ -15,6 +15,7 @@
   X(baichuan, "baichuan")           \
   X(deepseek, "bailingmoe")         \
   X(bailingmoe2, "bailingmoe2")     \
+  X(kimi_linear, "bailingmoe3")     \
   X(bitnet, "bitnet")               \
   X(bloom, "bloom")                 \
   X(chatglm, "chatglm")             \
@@ -70,6 +71,7 @@
   X(hunyuan_dense, "maincoder")     \
   X(mamba, "mamba")                 \
   X(mamba2, "mamba2")               \
+  X(maple, "maple")                 \
   X(mellum, "mellum")               \
   X(mimo2, "mimo2")                 \
   X(minicpm, "minicpm")             \
@@ -94,6 +96,7 @@
   X(phi3, "phi3")                   \
   X(phimoe, "phimoe")               \
   X(command_r, "plamo")             \
+  X(plamo2, "plamo2")               \
   X(plamo3, "plamo3")               \
   X(plm, "plm")                     \
   X(qwen2, "qwen")                  \
@@ -117,6 +120,7 @@
   X(gpt2, "starcoder")              \
   X(nemotron, "starcoder2")         \
   X(step35, "step35")               \
+  X(talkie, "talkie")               \
   X(internlm2, "xverse")
 
 namespace llm {

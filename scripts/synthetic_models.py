@@ -175,9 +175,20 @@ def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
     return tensors + [(f"ssm_{x}.weight", (value_heads, d), 2 * matrix, 0.0) for x in ("alpha", "beta")]
 
 
-def mixing_layer(d, matrix, conv=None, mamba=None, ssm_norm=True):
+def mixing_layer(d, matrix, conv=None, mamba=None, ssm_norm=True, plamo=None):
     """Keys and tensors of a layer that remembers. `conv`: width of a gated short convolution; `mamba`: heads, their
-    length, state of an element, groups of Mamba-2. Its decays are about 0.6."""
+    length, state of an element, groups of Mamba-2. Its decays are about 0.6. `plamo`: of PLaMo 2, the same but for
+    groups."""
+    if plamo:
+        heads, length, state = plamo
+        inner, rank = heads * length, max(64, d // 16)
+        keys = {"ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
+                "ssm.group_count": 0}
+        return keys, of_products({"ssm_in": (2 * inner, d, 3 * matrix), "ssm_x": (rank + 2 * state, inner, 2 * matrix),
+                                  "ssm_dt": (heads, rank, 2 * matrix), "ssm_out": (d, inner, matrix)}, ()) + [
+            ("ssm_conv1d.weight", (inner, 4), 0.5, 0.0), ("ssm_dt.bias", (heads,), 0.5, 0.0),
+            ("ssm_a", (heads,), 0.1, -0.7), ("ssm_d", (heads,), 0.3, 1.0), ("ssm_dt_norm", (rank,), 0.1, 1.0),
+            ("ssm_b_norm", (state,), 0.1, 1.0), ("ssm_c_norm", (state,), 0.1, 1.0)]
     if conv:
         return {"shortconv.l_cache": conv}, [
             ("shortconv.in_proj.weight", (3 * d, d), 2 * matrix, 0.0), ("shortconv.conv.weight", (d, conv), 0.6, 0.0),

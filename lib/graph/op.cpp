@@ -83,7 +83,8 @@ struct Attributes {
   std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const Glu& a) const {
-    return std::string(llm::name(a.activation)) + (a.limit > 0 ? " limit=" + number(a.limit) : "");
+    const char* const limited = a.limited == Limited::Gate ? " gate limit=" : " limit=";
+    return std::string(llm::name(a.activation)) + (a.limit > 0 ? limited + number(a.limit) : "");
   }
   std::string operator()(const Activate& a) const {
     std::string text(llm::name(a.function));
@@ -132,7 +133,7 @@ struct Attributes {
   std::string operator()(const SelectiveScan& a) const { return "groups=" + std::to_string(a.groups); }
   std::string operator()(const GatedDelta& a) const {
     return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +
-           " eps=" + number(a.eps);
+           " eps=" + number(a.eps) + (a.floor < 0 ? " floor=" + number(a.floor) : "");
   }
   std::string operator()(const Route& a) const {
     std::string text = std::string(llm::name(a.gating)) + " top_k=" + std::to_string(a.top_k);

@@ -71,11 +71,17 @@ enum class Activation : std::uint8_t {
 };
 inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;
 std::string_view name(Activation);
+/// What does not exceed a Glu's limit.
+enum class Limited : std::uint8_t {
+  Activated,  ///< min(silu(gate), limit)
+  Gate,       ///< silu(min(gate, limit))
+};
 /// (gate [n, ..., rows] or [1, ..., rows], up [n, ..., rows]) -> activation(gate) * up; a single gate is that of all n.
-/// With a limit, of Silu alone: min(silu(gate), limit) * min(max(up, -limit), limit).
+/// With a limit, of Silu alone: the first factor as `limited` has it, times min(max(up, -limit), limit).
 struct Glu {
   Activation activation = Activation::Silu;
   float limit = 0;  ///< 0: none
+  Limited limited = Limited::Activated;
   friend bool operator==(const Glu&, const Glu&) = default;
 };
 
@@ -215,11 +221,13 @@ enum class HeadSharing : std::uint8_t {
 /// holds the heads of q, those of k and those of v, one after another. With q and k divided by sqrt(|.|^2 + eps), q by
 /// sqrt(dk) as well, for each value head: S = exp(a * softplus(alpha + bias)) S, then S += k (sigmoid(beta) (v - S^T
 /// k))^T, then y = S^T q. Where a head has dk of alpha, each row of S decays by its own (Kimi Delta Attention,
-/// arXiv:2510.26692).
+/// arXiv:2510.26692). With a floor, S decays by exp(floor * sigmoid(a * (alpha + bias))) instead, never by more than
+/// exp(floor).
 struct GatedDelta {
   int key_heads = 0;
   HeadSharing sharing = HeadSharing::Grouped;
   float eps = 0;
+  float floor = 0;  ///< below 0, or 0: none
   friend bool operator==(const GatedDelta&, const GatedDelta&) = default;
 };
 
@@ -312,11 +320,12 @@ struct Add {
   friend bool operator==(const Add&, const Add&) = default;
 };
 
-/// (x [n, ..., rows] [, w [1] or [n]]) -> x * factor * w
+/// (x [n, ..., rows] [, w [1] or [n]]) -> x * factor * w; of x [n, m, rows], w may be [1, m], a number for each vector
 struct Scale {
   float factor = 1;
   friend bool operator==(const Scale&, const Scale&) = default;
 };
+inline bool scales_vectors(const Shape& w) { return w[0] == 1 && w[1] > 1; }
 
 /// (x) -> cap * tanh(x / cap)
 struct SoftCap {

@@ -186,6 +186,7 @@ class Rule {
     count(6);
     for (std::size_t i = 0; i < 3; ++i) tokens(i);
     need(in_[5]->kind == ValueKind::Recurrent, 5, "is not a state");
+    need(a.floor <= 0, 5, "decays to a floor that is not above 0");
     const Shape state = in_[5]->recurrent.shape;
     const std::int64_t dv = state[0], dk = state[1], heads = state[2], rows = in_[0]->type.shape[1];
     recurrent(5, RecurrentType::Part::Delta, {dv, dk, heads});
@@ -308,7 +309,11 @@ class Rule {
   std::vector<ResultType> operator()(const Scale&) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs at most one weight");
     f32(0);
-    if (in_.size() == 2) vector(1, in_[1]->type.shape == Shape({1}) ? 1 : in_[0]->type.shape[0]);
+    if (in_.size() == 2 && scales_vectors(in_[1]->type.shape)) {
+      f32_weight(1, {1, in_[0]->type.shape[1]});
+    } else if (in_.size() == 2) {
+      vector(1, in_[1]->type.shape == Shape({1}) ? 1 : in_[0]->type.shape[0]);
+    }
     return same(0);
   }
   std::vector<ResultType> operator()(const SoftCap& a) const {

@@ -371,6 +371,17 @@ void read_sigmoid_experts(const Metadata& md, DecoderConfig& c, RouteWeights wei
   read_leading_dense(md, c);
 }
 
+std::vector<float> read_limits(const Metadata& md, const DecoderConfig& c, std::string_view key, float otherwise) {
+  const HyperParameters hp(md, c.architecture);
+  std::vector<float> limits(static_cast<std::size_t>(c.n_layers), otherwise);
+  if (!hp.has(key)) return limits;
+  limits = md.one_or_each<float>(hp.key(key), limits.size());
+  for (const float limit : limits)
+    if (!std::isfinite(limit) || limit < 0)
+      hp.fail(key, "value " + value_text(limit) + " is not a finite number from 0 on");
+  return limits;
+}
+
 void leave_prediction_layers_out(const Metadata& md, DecoderConfig& c) {
   const IntegerRule rule{"nextn_predict_layers", 0, c.n_layers - 1};
   const std::int64_t n = HyperParameters(md, c.architecture).optional_integer(rule).value_or(0);

@@ -26,8 +26,9 @@ struct MoeConfig {
   int groups = 1, groups_used = 1, group_best = 2;
   Activation activation = Activation::Silu;
   float limit = 0, shared_limit = 0;  ///< Glu::limit of the experts, and of the one that all tokens share
-  int leading_dense = 0;              ///< layers that have no experts
-  int period = 1;                     ///< of those behind them, every so manieth layer has experts
+  Limited limited = Limited::Activated;
+  int leading_dense = 0;  ///< layers that have no experts
+  int period = 1;         ///< of those behind them, every so manieth layer has experts
   bool is_in(int layer) const { return layer >= leading_dense && (layer + 1) % period == 0; }
 };
 
@@ -129,6 +130,9 @@ void read_expert_groups(const Metadata&, DecoderConfig& c);
 /// All of them but the groups, of the kind that DeepSeek V3 has: behind the dense layers experts by sigmoids, and some
 /// that all tokens share.
 void read_sigmoid_experts(const Metadata&, DecoderConfig& c, RouteWeights weights = RouteWeights::AsGated);
+
+/// `key`, limits as Glu has them: one for all layers or one for each; `otherwise` where the file does not say.
+std::vector<float> read_limits(const Metadata&, const DecoderConfig&, std::string_view key, float otherwise = 0);
 
 /// nextn_predict_layers: the last blocks of the file guess tokens further on. They are no part of the model's graph:
 /// their tensors are those of c.unread. Where the family has a graph of them (model/prediction.h), they are numbered on

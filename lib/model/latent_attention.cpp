@@ -118,12 +118,16 @@ Act query_latents(Scope s, const LatentConfig& c, Act x) {
   return s.rms_norm("attn_q_a_norm", s.linear("attn_q_a", x, c.query_latent), c.norm_eps);
 }
 
-Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
-                     Act x) {
+Act latent_results(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
+                   Act x) {
   const LatentQueries q = latent_queries(s, c, rot, query_latents(s, c, x));
   const Latents from = latents(s, c, rot, x);
-  const Act y = c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
-  return attention_output(s, c, y);
+  return c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
+}
+
+Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
+                     Act x) {
+  return attention_output(s, c, latent_results(s, c, rot, growth, x));
 }
 
 Act selected_latent_attention(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,

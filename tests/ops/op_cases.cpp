@@ -298,12 +298,15 @@ void add_elementwise(std::vector<OpCase>& cases) {
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
-    cases.push_back({label("glu silu, limited", {{"n", n}}), [=] {
-                       Stage s(4);
-                       const Act gate = s.input("gate", n, 51, 6.0f), up = s.input("up", n, 52, 6.0f);
-                       const Glu limited{.activation = Activation::Silu, .limit = 2.5f};
-                       return std::move(s).finish(s.builder.glu(limited, gate, up, "y"), one_step(4), 1);
-                     }});
+    for (const Limited what : {Limited::Activated, Limited::Gate}) {
+      const char* const name = what == Limited::Gate ? "glu silu, gate limited" : "glu silu, limited";
+      cases.push_back({label(name, {{"n", n}}), [=] {
+                         Stage s(4);
+                         const Act gate = s.input("gate", n, 51, 6.0f), up = s.input("up", n, 52, 6.0f);
+                         const Glu limited{.activation = Activation::Silu, .limit = 2.5f, .limited = what};
+                         return std::move(s).finish(s.builder.glu(limited, gate, up, "y"), one_step(4), 1);
+                       }});
+    }
     for (const Activation a : {Activation::Sigmoid, Activation::Softplus, Activation::Identity}) {
       cases.push_back({label("glu by one gate, " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
@@ -468,6 +471,13 @@ void add_streams(std::vector<OpCase>& cases) {
                        Stage s(4);
                        const Weight w = s.gains("w", n, 70);
                        return std::move(s).finish(s.builder.scale(s.input("x", n, 75), w, "y"), one_step(4), 1);
+                     }});
+    cases.push_back({label("scale vectors", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Weight w = s.weight("w", DType::F32, {1, 3}, 70);
+                       const Act x = s.builder.split_heads(s.input("x", 3 * n, 75), 3, "heads");
+                       const Act y = s.builder.flatten_heads(s.builder.scale(x, w, "scaled"), "flat");
+                       return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), full_and_partial(4), 1);
                      }});
   }
 }

@@ -136,10 +136,11 @@ void set_nanbeige(TinyWriter& w) { w.set("num_loops", w.o.layers > 1 ? 2 : 1); }
 /// The key is of gate and up together.
 void set_qwen(TinyWriter& w) { w.set("feed_forward_length", 2 * w.o.d_ff); }
 
-void set_step35(TinyWriter& w) {
-  const std::vector<float> limits(w.layers.size(), 0.25f);
-  w.set_array("swiglu_clamp_exp", limits);
-  w.set_array("swiglu_clamp_shexp", limits);
+void set_expert_limits(TinyWriter& w) { w.set_array("swiglu_clamp_exp", std::vector<float>(w.layers.size(), 0.25f)); }
+
+void set_limits(TinyWriter& w) {
+  set_expert_limits(w);
+  w.set_array("swiglu_clamp_shexp", std::vector<float>(w.layers.size(), 0.25f));
 }
 
 void set_llama4(TinyWriter& w) { w.set("interleave_moe_layer_step", std::min(2, w.o.layers)); }
@@ -215,6 +216,23 @@ void set_gemma4(TinyWriter& w) {
 
 void add_ffn_norm(TinyWriter& w, int layer) {
   w.vector(w.block(layer) + "ffn_norm", w.o.n_embd, 1, 0.2f);  // as converters name it
+}
+
+void add_head_gates(TinyWriter& w, int layer) {
+  if (w.layer(layer).attends) w.linear(w.block(layer) + "attn_gate", w.o.n_embd, w.o.heads);
+}
+
+void add_talkie(TinyWriter& w, int layer) {
+  w.add({w.block(layer) + "attn_q_norm.weight", {DType::F32, {1, w.o.heads}}, 1, 0.5f});
+  w.vector(w.block(layer) + "layer_output_scale.weight", 1, 0.3f, 0.2f);
+}
+
+/// Norms behind blocks, and of each head one of its own.
+void add_plamo2(TinyWriter& w, int layer) {
+  add_post_norms(w, layer);
+  if (!w.layer(layer).attends) return;
+  w.add({w.block(layer) + "attn_q_norm.weight", {DType::F32, {w.o.head_dim, w.o.heads}}, 1, 0.2f});
+  w.add({w.block(layer) + "attn_k_norm.weight", {DType::F32, {w.o.head_dim, w.o.kv_heads}}, 1, 0.2f});
 }
 
 void add_post_norms(TinyWriter& w, int layer) {  // as converters name them

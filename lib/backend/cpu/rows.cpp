@@ -188,9 +188,11 @@ struct Make {
     return nullptr;
   }
   std::unique_ptr<Instruction> limited_glu(const Glu& op) const {
-    return by_elements(site, "limited silu_mul",
-                       [=, fn = site.kernels.limited_silu_mul, limit = op.limit, gate = site.in[0], up = site.in[1],
-                        y = site.out[0]](const Frame& f, auto begin, auto end) {
+    const bool gate_limited = op.limited == Limited::Gate;
+    const auto fn = gate_limited ? site.kernels.limited_gate_silu_mul : site.kernels.limited_silu_mul;
+    return by_elements(site, gate_limited ? "limited gate silu_mul" : "limited silu_mul",
+                       [=, limit = op.limit, gate = site.in[0], up = site.in[1], y = site.out[0]](
+                           const Frame& f, auto begin, auto end) {
                          fn(f.f32(gate) + begin, f.f32(up) + begin, f.f32(y) + begin, end - begin, limit);
                        });
   }
@@ -310,7 +312,17 @@ struct Make {
                      }
                    });
   }
+  std::unique_ptr<Instruction> scale_vectors(const Scale& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "scale vectors",
+                   [=, scale = site.kernels.scale, x = site.in[0], w = site.in[1], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin * vectors; r < end * vectors; ++r)
+                       scale(f.f32(x) + r * n, f.f32(y) + r * n, n, op.factor * f.f32(w)[r % vectors]);
+                   });
+  }
   std::unique_ptr<Instruction> operator()(const Scale& op) const {
+    if (site.in.size() > 1 && scales_vectors(site.in_info(1).type.shape)) return scale_vectors(op);
     if (site.in.size() > 1 && site.in_info(1).type.shape[0] > 1) return scale_elements(op);
     return by_elements(site, "scale",
                        [=, fn = site.kernels.scale, x = site.in[0], w = site.optional_in(1), y = site.out[0]](

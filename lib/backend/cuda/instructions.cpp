@@ -259,16 +259,20 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const Scale& op) {
-    if (node_.in.size() > 1 && in(1).type.shape[0] > 1) return scale_each(op);
+    if (node_.in.size() > 1 && in(1).type.shape.elements() > 1) return scale_by_each(op);
     add("scale", [=, x = f32(in(0)), w = optional_vector(1), y = f32(out(0)),
                   count = elements(out(0))](const StepLaunch& s) { scale(x, op.factor, w, y, count(s), s.at); });
     convert(node_.out[0]);
   }
 
-  void scale_each(const Scale& op) {
-    const int n = width(node_.out[0]);
-    add("scale elements", [=, x = f32(in(0)), w = vector(1), y = f32(out(0)), count = counter(node_.out[0])](
-                              const StepLaunch& s) { scale_elements(x, op.factor, w, n, count(s), y, s.at); });
+  void scale_by_each(const Scale& op) {
+    const Shape& of = in(1).type.shape;
+    const EachWeights weights{
+        .w = vector(1), .n = static_cast<int>(of.elements()), .span = scales_vectors(of) ? width(node_.out[0]) : 1};
+    add(scales_vectors(of) ? "scale vectors" : "scale elements",
+        [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](const StepLaunch& s) {
+          scale_each(x, op.factor, weights, count(s), y, s.at);
+        });
     convert(node_.out[0]);
   }
 

@@ -428,12 +428,13 @@ class CommonKernels {
   }
 
   Run operator()(const Scale& op) const {
-    const std::int64_t weights = site_.node.in.size() > 1 ? site_.in(1).type.shape[0] : 1;
-    return [op, weights, w = vector(1)](const NodeRun& run) {
+    const Shape of = site_.node.in.size() > 1 ? site_.in(1).type.shape : Shape{1};
+    const std::int64_t weights = of.elements(), span = scales_vectors(of) ? site_.in(0).type.shape[0] : 1;
+    return [op, weights, span, w = vector(1)](const NodeRun& run) {
       const float* const x = run.in[0].f32();
       float* const y = run.out[0].f32_out();
       for (std::int64_t i = 0; i < run.out[0].elements(); ++i)
-        y[i] = x[i] * (w.data() != nullptr ? op.factor * w.data()[i % weights] : op.factor);
+        y[i] = x[i] * (w.data() != nullptr ? op.factor * w.data()[i / span % weights] : op.factor);
     };
   }
 
@@ -592,6 +593,7 @@ class CommonKernels {
             .decays = decays,
             .a = static_cast<Acc>(a[h]),
             .rate = sigmoid(rate),
+            .floor = static_cast<Acc>(p.op.floor),
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.dv};
   }
 

@@ -98,16 +98,18 @@ Acc clamped_silu(Acc gate, Acc up) {
 
 /// Glu::limit; NaN stays NaN.
 template <class Acc>
-Acc limited_silu(Acc gate, Acc up, Acc limit) {
-  const Acc g = silu(gate);
-  return (g > limit ? limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
+Acc limited_silu(const Glu& op, Acc gate, Acc up) {
+  const Acc limit = op.limit;
+  const auto limited = [&](Acc x) { return x > limit ? limit : x; };
+  const Acc g = op.limited == Limited::Gate ? silu(limited(gate)) : limited(silu(gate));
+  return g * (up < -limit ? -limit : limited(up));
 }
 
 template <class Acc>
 Acc activated(const Glu& op, Acc gate, Acc up) {
   switch (op.activation) {
     case Activation::Silu:
-      return op.limit > 0 ? limited_silu(gate, up, Acc(op.limit)) : silu(gate) * up;
+      return op.limit > 0 ? limited_silu(op, gate, up) : silu(gate) * up;
     case Activation::Gelu:
       return gelu(gate) * up;
     case Activation::ClampedSilu:
@@ -416,8 +418,14 @@ struct DeltaToken {
   const float *alpha = nullptr, *bias = nullptr;  ///< of the head
   std::int64_t decays = 1;                        ///< 1, or dk: each row has its own
   Acc a = 0, rate = 0;
+  Acc floor = 0;  ///< GatedDelta::floor
   float* y = nullptr;
 };
+/// What a state decays by, or one of its rows, by alpha + bias.
+template <class Acc>
+Acc decay_of(const DeltaToken<Acc>& t, Acc alpha) {
+  return std::exp(t.floor < 0 ? t.floor * sigmoid(t.a * alpha) : t.a * softplus(alpha));
+}
 /// y = x * factor / sqrt(|x|^2 + eps)
 template <class Acc>
 void unit_row(const float* x, Acc* y, std::int64_t n, float eps, Acc factor) {
@@ -431,7 +439,7 @@ void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::i
   unit_row<Acc>(t.q, q, dk, eps, 1 / std::sqrt(static_cast<Acc>(dk)));
   unit_row<Acc>(t.k, k, dk, eps, 1);
   for (std::int64_t i = 0; i < t.decays; ++i)
-    decay[i] = std::exp(t.a * softplus(static_cast<Acc>(t.alpha[i]) + static_cast<Acc>(t.bias[i])));
+    decay[i] = decay_of(t, static_cast<Acc>(t.alpha[i]) + static_cast<Acc>(t.bias[i]));
   std::fill_n(decay + t.decays, dk - t.decays, decay[0]);
   std::fill_n(d, 2 * dv, Acc(0));
   for (std::int64_t i = 0; i < dk; ++i) {

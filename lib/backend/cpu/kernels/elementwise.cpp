@@ -162,6 +162,13 @@ void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, 
   });
 }
 
+void limited_gate_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit) {
+  each(a, b, y, n, [&](F32x16 u, F32x16 v) {  // NaN stays
+    const F32x16 gate = min(set1(limit), u);
+    return gate * sigmoid(gate) * min(set1(limit), max(set1(-limit), v));
+  });
+}
+
 void relu_mul(const float* a, const float* b, float* y, std::int64_t n) {
   each(a, b, y, n, [](F32x16 u, F32x16 v) { return max(zero(), u) * v; });  // NaN stays
 }

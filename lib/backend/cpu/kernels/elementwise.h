@@ -22,8 +22,9 @@ void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// As Activation::ClampedSilu, which clamps b, too.
 void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void relu_mul(const float* a, const float* b, float* y, std::int64_t n);
-/// As Glu::limit of silu_mul().
+/// As Glu::limit of silu_mul(), Limited::Activated and Limited::Gate.
 void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit);
+void limited_gate_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit);
 void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n);
 void softplus_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);

@@ -228,7 +228,7 @@ struct Kernels {
   LayerNormFn layer_norm;
   UnaryFn gelu, squared_relu, exp, sigmoid, softplus;
   BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, relu_mul, sigmoid_mul, softplus_mul;
-  LimitedFn limited_silu_mul;
+  LimitedFn limited_silu_mul, limited_gate_silu_mul;
   ScaleFn scale, soft_cap, clamp;
   XieluFn xielu;
   AxpyFn axpy;

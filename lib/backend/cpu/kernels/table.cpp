@@ -99,6 +99,7 @@ constexpr Kernels make_table() {
   k.clamped_silu_mul = clamped_silu_mul;
   k.relu_mul = relu_mul;
   k.limited_silu_mul = limited_silu_mul;
+  k.limited_gate_silu_mul = limited_gate_silu_mul;
   k.sigmoid_mul = sigmoid_mul;
   k.softplus_mul = softplus_mul;
   k.scale = scale;

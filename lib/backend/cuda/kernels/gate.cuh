@@ -32,9 +32,11 @@ __device__ __forceinline__ float clamped_silu(float gate, float up) {
 }
 
 /// As host::limited_silu has it; NaN passes the comparisons.
+template <Limited kLimited>
 __device__ __forceinline__ float limited_silu(float gate, float up, float limit) {
-  const float g = silu(gate);
-  return (g > limit ? limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
+  const auto limited = [=](float x) { return x > limit ? limit : x; };
+  const float g = kLimited == Limited::Gate ? silu(limited(gate)) : limited(silu(gate));
+  return g * (up < -limit ? -limit : limited(up));
 }
 
 template <Activation kActivation>

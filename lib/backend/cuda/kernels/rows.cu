@@ -86,6 +86,7 @@ struct Gated {
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
 
+template <Limited kLimited>
 struct LimitedGate {
   static constexpr int kOperands = 2;
   const float *gate, *up;
@@ -93,7 +94,7 @@ struct LimitedGate {
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
     const float most = limit;
-    return map(g, u, [=](float p, float q) { return limited_silu(p, q, most); });
+    return map(g, u, [=](float p, float q) { return limited_silu<kLimited>(p, q, most); });
   }
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
@@ -456,12 +457,12 @@ __global__ void __launch_bounds__(kThreads) head_ids_kernel(const int heads, con
   if (i < n) ids[i] = static_cast<std::int32_t>(i % heads);
 }
 
-__global__ void __launch_bounds__(kThreads) scale_elements_kernel(const float* x, const float factor, const float* w,
-                                                                  const int n, const std::int64_t elements, float* y) {
+__global__ void __launch_bounds__(kThreads)
+    scale_each_kernel(const float* x, const float factor, const EachWeights w, const std::int64_t elements, float* y) {
   let_next_start();
   wait_for_previous();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < elements) y[i] = x[i] * (factor * __ldg(w + i % n));
+  if (i < elements) y[i] = x[i] * (factor * __ldg(w.w + i / w.span % w.n));
 }
 
 dim3 copy_grid(std::int64_t elements) { return dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads)); }
@@ -510,7 +511,9 @@ void combine_add_rms_norm(const float* x, const float* weights, int top_k, const
 
 void glu(const Glu& op, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
   const bool wide = wide_rows(n, y, {gate, up});
-  if (op.limit > 0) return launch_forms(LimitedGate{gate, up, op.limit}, n, rows, wide, y, at);
+  if (op.limit > 0 && op.limited == Limited::Gate)
+    return launch_forms(LimitedGate<Limited::Gate>{gate, up, op.limit}, n, rows, wide, y, at);
+  if (op.limit > 0) return launch_forms(LimitedGate<Limited::Activated>{gate, up, op.limit}, n, rows, wide, y, at);
   launch_gated<Gated>(op.activation, gate, up, n, rows, wide, y, at);
 }
 
@@ -540,10 +543,9 @@ void scale(const float* x, float factor, const float* w, float* y, std::int64_t 
   launch_elements(x, x, y, elements, Multiply{factor, w}, at);
 }
 
-void scale_elements(const float* x, float factor, const float* w, int n, std::int64_t vectors, float* y,
-                    const Launch& at) {
-  if (vectors == 0) return;
-  launch(scale_elements_kernel, copy_grid(vectors * n), dim3(kThreads), 0, at, x, factor, w, n, vectors * n, y);
+void scale_each(const float* x, float factor, const EachWeights& w, std::int64_t elements, float* y, const Launch& at) {
+  if (elements == 0) return;
+  launch(scale_each_kernel, copy_grid(elements), dim3(kThreads), 0, at, x, factor, w, elements, y);
 }
 
 void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch& at) {
