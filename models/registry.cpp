@@ -31,6 +31,7 @@
   X(deepseek, "deepseek2-ocr")      \
   X(deepseek32, "deepseek32")       \
   X(bailingmoe2, "dots1")           \
+  X(deepseek32, "dots3note")        \
   X(internlm2, "ernie4_5")          \
   X(ernie4_5_moe, "ernie4_5-moe")   \
   X(exaone, "exaone")               \
@@ -77,6 +78,7 @@
   X(minicpm, "minicpm")             \
   X(minicpm3, "minicpm3")           \
   X(olmoe, "minimax-m2")            \
+  X(minimax_m3, "minimax-m3")       \
   X(mistral3, "mistral3")           \
   X(deepseek2, "mistral4")          \
   X(mpt, "mpt")                     \

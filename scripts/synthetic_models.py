@@ -211,7 +211,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, predicting_ends=False, gated=False, hybrid=None, attends=None, kinds="",
              final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None, beside=False, more=(),
-            embedding=True):
+            embedding=True, blocks=None):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -226,7 +226,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
     have embeddings; `embed_norm`: a norm of the embedding; `indexer`: beside `latent`, the sizes of lightning_indexer();
     `indexed`: the layers that have one, if not all; `beside`: the dense network is beside the experts; `more`: tensors of
-    each layer beside these; `embedding`: the file has token_embd."""
+    each layer beside these; `embedding`: the file has token_embd; `blocks`: the sizes of block_index(), of the layers
+    that are not in `dense`."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -284,6 +285,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if indexer:
         index_keys, selecting = lightning_indexer(d, latent["query"], matrix, **indexer)
         all_keys = index_keys | all_keys
+    block_keys, choosing = block_index(d, kv_heads, matrix, **blocks) if blocks else ({}, [])
+    all_keys = block_keys | all_keys
     ffn = dense_ffn(d, d_ff, matrix, "ffn" in fused)
     if ungated:
         del ffn["ffn_gate"]
@@ -324,6 +327,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             mixing = attention + mixer
         if indexed is None or i in indexed:
             mixing = mixing + selecting
+        if i not in dense:
+            mixing = mixing + choosing
         if kinds:
             mixing, feeding = ([], feeding) if kinds[i] == "-" else (mixing, [])
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding + list(more)]
@@ -372,6 +377,15 @@ def lightning_indexer(d, query, matrix, heads, length, top_k):
     return keys, [("indexer.attn_q_b.weight", (heads * length, query), sharp / query ** 0.5, 0.0),
                   ("indexer.attn_k.weight", (length, d), 3 * matrix, 0.0), ("indexer.k_norm.weight", (length,), 0.1, 1.0),
                   ("indexer.k_norm.bias", (length,), 0.3, 0.0), ("indexer.proj.weight", (heads, d), 3 * matrix, 0.0)]
+
+
+def block_index(d, heads, matrix, length, block, top_k, local=1):
+    """Keys and tensors of what selects blocks of keys for each head of keys. `top_k`: in blocks."""
+    keys = {"attention.indexer.head_count": heads, "attention.indexer.key_length": length,
+            "attention.indexer.block_size": block, "attention.indexer.top_k": top_k,
+            "attention.indexer.local_blocks": local}
+    block = of_products({"indexer.q_proj": (heads * length, d, 3 * matrix), "indexer.k_proj": (length, d, 3 * matrix)}, ())
+    return keys, block + [(f"indexer.{x}_norm.weight", (length,), 0.3, 1.5) for x in "qk"]
 
 
 def of_products(products, biases):

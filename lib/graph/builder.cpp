@@ -178,6 +178,10 @@ Index GraphBuilder::select_keys(Act q, Cache index, int top_k, std::string_view 
   return {{append<1>(SelectKeys{.top_k = top_k}, {q.id, index.id}, {name})[0]}};
 }
 
+Index GraphBuilder::select_blocks(Act q, Cache index, const SelectBlocks& attributes, std::string_view name) {
+  return {{append<1>(attributes, {q.id, index.id}, {name})[0]}};
+}
+
 Act GraphBuilder::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes,
                                      std::string_view name) {
   return append_one(attributes, {q.id, cache.id, positions.id}, name);

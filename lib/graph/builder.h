@@ -52,6 +52,7 @@ class GraphBuilder {
   Cache index_append(Act k, Cache index, std::string_view name);
   Index select_keys(Act q, Act w, Cache index, int top_k, std::string_view name);
   Index select_keys(Act q, Cache index, int top_k, std::string_view name);
+  Index select_blocks(Act q, Cache index, const SelectBlocks& attributes, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
   Act selected_attention(Act q, Cache cache, Index positions, const Attention& attributes, std::string_view name);
   Act short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes = {},

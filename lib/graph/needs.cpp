@@ -15,8 +15,10 @@ std::vector<std::int32_t> needed_from(const Graph& g) {
     std::int32_t from = remembers ? 0 : kNever;
     for (const std::uint32_t v : n.out) from = std::min(from, read[v]);
     needed[i] = from == kNever ? 0 : from;
-    const auto* select = std::get_if<SelectKeys>(&n.op);
-    for (const std::uint32_t v : n.in) read[v] = std::min(read[v], select != nullptr ? select->top_k : needed[i]);
+    std::int32_t of_operands = needed[i];
+    if (const auto* keys = std::get_if<SelectKeys>(&n.op)) of_operands = keys->top_k;
+    if (const auto* blocks = std::get_if<SelectBlocks>(&n.op)) of_operands = blocks->top_k;
+    for (const std::uint32_t v : n.in) read[v] = std::min(read[v], of_operands);
   }
   return needed;
 }

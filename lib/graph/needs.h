@@ -8,8 +8,8 @@
 
 namespace llm {
 
-/// Of each node the position from which on a token's results are read: top_k where they go to SelectKeys alone, which
-/// chooses nothing for a token that sees no more keys; else 0.
+/// Of each node the position from which on a token's results are read: top_k where they go to SelectKeys or
+/// SelectBlocks alone, which choose nothing for a token that sees no more keys; else 0.
 std::vector<std::int32_t> needed_from(const Graph&);
 
 }  // namespace llm

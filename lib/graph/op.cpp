@@ -33,6 +33,7 @@ struct Name {
   std::string_view operator()(const SelectKeys&) const { return "select_keys"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
+  std::string_view operator()(const SelectBlocks&) const { return "select_blocks"; }
   std::string_view operator()(const WindowMean&) const { return "window_mean"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
   std::string_view operator()(const SelectiveScan&) const { return "selective_scan"; }
@@ -118,6 +119,12 @@ struct Attributes {
   std::string operator()(const SelectKeys& a) const {
     return "top_k=" + std::to_string(a.top_k) +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
+  }
+  std::string operator()(const SelectBlocks& a) const {
+    std::string text = "top_k=" + std::to_string(a.top_k) + " block=" + std::to_string(a.block);
+    if (a.local > 1) text += " local=" + std::to_string(a.local);
+    if (a.query != ActFormat::F32) text += " query=" + std::string(llm::name(a.query));
+    return text;
   }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +

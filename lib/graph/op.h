@@ -175,12 +175,24 @@ struct SelectKeys {
   friend bool operator==(const SelectKeys&, const SelectKeys&) = default;
 };
 
+/// (q [head_dim, heads, tokens], index) -> positions [top_k, heads, tokens]: the keys that a token is to attend to, of
+/// each head others (MiniMax-M3). Of the keys up to its own, read back from the index, it is whole blocks of `block`
+/// positions: the last `local` ones, of which its own is one, and those with the greatest of the q . key in them, of
+/// equal ones the earlier; top_k / block together. A product that is NaN counts as -infinity. The positions are in
+/// ascending order up to the token's own, behind them -1. So of a token that sees no more than top_k, all.
+struct SelectBlocks {
+  int top_k = 0, block = 1, local = 1;
+  ActFormat query = ActFormat::F32;  ///< as in Attention
+  friend bool operator==(const SelectBlocks&, const SelectBlocks&) = default;
+};
+
 /// (q [head_dim, heads, tokens], cache [, sinks [heads]]) -> [head_dim_v, heads, tokens]. Causal inside each sequence,
 /// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). The cache may be that of
 /// an earlier layer. A score s becomes soft_cap * tanh(s / soft_cap), then s - alibi_slope() * distance of the key. A
 /// head's sink is the score of one more key that every token sees, whose value is 0 (arXiv:2309.17453).
 /// (q, cache, positions [top_k, tokens]), with a cache whose access is Selected: of these keys alone, as SelectKeys
-/// gives them, perhaps an earlier layer's; then there are no windows, sinks or ALiBi.
+/// gives them, perhaps an earlier layer's; then there are no windows, sinks or ALiBi. Or with positions [top_k,
+/// kv_heads, tokens], as SelectBlocks gives them: the heads of each KV head attend to others.
 struct Attention {
   float scale = 0;
   float soft_cap = 0;                ///< of scores, which stay below it; 0: none
@@ -189,6 +201,8 @@ struct Attention {
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
 };
+/// Selections of a token, by the shape of their positions.
+inline std::int64_t selections_of(const Shape& positions) { return positions.n_dims() == 3 ? positions[1] : 1; }
 /// ALiBi (arXiv:2108.12409): slopes fall from head to head by the same factor, down to 2^-max_bias. Of heads whose
 /// number is no power of two, those beyond one have slopes halfway between the first.
 float alibi_slope(float max_bias, int heads, int head);
@@ -370,9 +384,9 @@ struct Reshape {
 };
 
 using AnyOp = std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable,
-                           PositionScale, Rope, KvAppend, SelectKeys, Attention, ShortConv, WindowMean, GatedDelta,
-                           SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamMean, MatchGate,
-                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+                           PositionScale, Rope, KvAppend, SelectKeys, SelectBlocks, Attention, ShortConv, WindowMean,
+                           GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamMean,
+                           MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -137,6 +137,17 @@ class Rule {
          "top_k must be at least 1, and one less than a multiple of the index's stride");
     return {{ValueKind::Result, {DType::I32, {a.top_k, q[2]}}, in_[0]->rows}};
   }
+  std::vector<ResultType> operator()(const SelectBlocks& a) const {
+    count(2);
+    tokens(0);
+    const CacheType& c = cache(1);
+    need(c.part == CacheType::Part::Index && c.kv_heads == 1 && c.stride == 1, 1, "is not an index of one head");
+    const Shape& q = in_[0]->type.shape;
+    need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim, heads, tokens] of the index");
+    need(a.block >= 1 && a.local >= 1 && a.top_k >= a.block * a.local && a.top_k % a.block == 0, 0,
+         "top_k must be a multiple of the block, no less than the last blocks");
+    return {{ValueKind::Result, {DType::I32, {a.top_k, q[1], q[2]}}, in_[0]->rows}};
+  }
   std::vector<ResultType> operator()(const Attention& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks or positions");
     need(a.soft_cap >= 0, 0, "soft_cap must not be negative");
@@ -383,7 +394,9 @@ class Rule {
     count(3);
     index(2);
     const Shape& positions = in_[2]->type.shape;
-    need(positions.n_dims() == 2 && positions[1] == q[2] && in_[2]->rows == in_[0]->rows, 2, "is not [top_k, tokens]");
+    const bool of_kv_heads = positions == Shape({positions[0], cache(1).kv_heads, q[2]});
+    need((positions.n_dims() == 2 ? positions[1] == q[2] : of_kv_heads) && in_[2]->rows == in_[0]->rows, 2,
+         "is not [top_k, tokens] or [top_k, kv_heads, tokens]");
     need(a.window.length == 0 && a.max_bias == 0, 0, "has neither a window nor ALiBi with a selection");
   }
   void recurrent(std::size_t i, RecurrentType::Part part, const Shape& shape) const {

@@ -38,9 +38,9 @@ Act latent_results(Scope s, const LatentConfig& c, const std::optional<Rotary>& 
 /// attention_output() of these.
 Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
                      Act x);
-/// The same of files with a latent cache, each token attending to selected keys alone, with what its queries are made
-/// from already there.
-Act selected_latent_attention(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
-                              Index selected);
+/// latent_results() of files with a latent cache, each token attending to selected keys alone, with what its queries
+/// are made from already there.
+Act selected_latent_results(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+                            Index selected);
 
 }  // namespace llm

@@ -173,6 +173,10 @@ Index Scope::select_keys(Act q, Act w, Cache index, int top_k) {
 
 Index Scope::select_keys(Act q, Cache index, int top_k) { return place().select_keys(q, index, top_k, "selected"); }
 
+Index Scope::select_blocks(Act q, Cache index, const SelectBlocks& attributes) {
+  return place().select_blocks(q, index, attributes, "selected");
+}
+
 Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
 }

@@ -83,6 +83,7 @@ class Scope {
   Cache index_append(Act k, int stride = 1);
   Index select_keys(Act q, Act w, Cache index, int top_k);
   Index select_keys(Act q, Cache index, int top_k);
+  Index select_blocks(Act q, Cache index, const SelectBlocks&);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   /// x [n, heads, tokens] by `name`.weight [n, heads], which some files have as [n * heads].

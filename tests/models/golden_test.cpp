@@ -127,8 +127,10 @@ std::vector<Variant> variants() {
       {"laguna", {.arch = "laguna", .layers = 2, .head_dim = 16, .rope = TinyRope::Yarn}},
       {"maincoder", {.arch = "maincoder", .layers = 2, .tied = true}},
       {"bailingmoe3", {.arch = "bailingmoe3", .layers = 2}},
+      {"dots3note", {.arch = "dots3note", .layers = 2}},
       {"maple", {.arch = "maple", .layers = 2}},
       {"plamo2", {.arch = "plamo2", .layers = 2, .tied = true}},
+      {"minimax-m3", {.arch = "minimax-m3", .layers = 2}},
       {"talkie", {.arch = "talkie", .layers = 2}},
       {"mamba", {.arch = "mamba", .layers = 2, .tied = true}},
       {"mellum", {.arch = "mellum", .layers = 2, .rope = TinyRope::Yarn}},
@@ -188,7 +190,7 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
         "mistral4", "gemma4",      "glm4moe",    "gpt-oss",      "lfm2moe",      "smollm3",       "mimo2",
         "step35",   "kimi-linear", "cohere2moe", "deepseek32",   "glm-dsa",      "deepseek2-ocr", "granite_swa",
         "hy_v3",    "laguna",      "mellum",     "muse-glimmer", "nanbeige",     "plamo3",        "spark2_5",
-        "qwen4exp", "talkie", "bailingmoe3", "maple"};
+        "qwen4exp", "bailingmoe3", "maple",      "dots3note",    "talkie",       "minimax-m3"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -462,6 +462,15 @@ TEST_CASE("keys of single families that make no sense, or say what is not follow
         set("bailingmoe3.expert_group_count", std::uint32_t{2})},
        {"no floor", "bailingmoe3.kda.gate_lower_bound", "missing", erase("bailingmoe3.kda.gate_lower_bound")}},
       {.arch = "bailingmoe3", .layers = 2});
+  run({{"no blocks", "minimax-m3.attention.indexer.block_size", "missing",
+        erase("minimax-m3.attention.indexer.block_size")},
+       {"no selection", "minimax-m3.attention.indexer.top_k", "0",
+        set("minimax-m3.attention.indexer.top_k", std::uint32_t{0})}},
+      {.arch = "minimax-m3", .layers = 2});
+  run({{"no window", "dots3note.attention.sliding_window", "missing", erase("dots3note.attention.sliding_window")},
+       {"no latents", "dots3note.attention.kv_lora_rank_swa", "missing",
+        erase("dots3note.attention.kv_lora_rank_swa")}},
+      {.arch = "dots3note", .layers = 2});
   run({{"experts", "plamo2.expert_count", "without experts", set("plamo2.expert_count", std::uint32_t{4})},
        {"window", "plamo2.attention.sliding_window", "window",
         set("plamo2.attention.sliding_window", std::uint32_t{8})}},

@@ -381,3 +381,46 @@ TEST_CASE("talkie: the embedding comes back behind every layer, queries are scal
   f.set("talkie.expert_count", std::uint32_t{4});
   CHECK_THROWS_WITH(open_tiny(folder, f), contains("talkie.expert_count"));
 }
+
+TEST_CASE(
+    "minimax-m3: behind the dense layers, heads of each KV head attend to blocks that an index of theirs selects") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "minimax-m3", .layers = 2});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<SelectBlocks>(g) == std::vector<SelectBlocks>{{.top_k = 8, .block = 4, .local = 1}});
+  CHECK(all<Rope>(g) == std::vector<Rope>(6, {RopePairing::Halves, 8}));
+  CHECK(producers(g, "blk.0.attn").size() == 2);
+  CHECK(producers(g, "blk.1.attn").back() == "blk.1.selected");
+  CHECK(producers(g, "blk.1.indexer.k_rope")[0] == "blk.1.indexer.k_norm");
+  for (const Glu& glu : all<Glu>(g)) CHECK(glu.activation == Activation::ClampedSilu);
+  f.set("minimax-m3.attention.indexer.head_count", std::uint32_t{4});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("minimax-m3.attention.indexer.head_count"));
+  f.set("minimax-m3.attention.indexer.head_count", std::uint32_t{2});
+  f.set("minimax-m3.attention.indexer.local_blocks", std::uint32_t{3});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("minimax-m3.attention.indexer.local_blocks"));
+}
+
+TEST_CASE("dots3note: layers with a window have latents of their own sizes and select nothing; heads have gates") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "dots3note", .layers = 4});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<SelectKeys>(g).size() == 2);
+  const std::vector<Attention> attention = all<Attention>(g);
+  CHECK(attention[0].window == KeyWindow(16));
+  CHECK(attention[1].window == KeyWindow());
+  CHECK(producers(g, "blk.1.attn").back() == "blk.1.selected");
+  CHECK(producers(g, "blk.0.attn_k_rope") == std::vector<std::string>{"blk.0.attn_k_norm", "rope_table_local"});
+  CHECK(producers(g, "blk.1.attn_k_rope") == std::vector<std::string>{"blk.1.attn_k_norm", "rope_table"});
+  CHECK(producers(g, "blk.1.indexer.k_rope")[1] == "rope_table");
+  CHECK(producers(g, "blk.0.attn_gated") == std::vector<std::string>{"blk.0.attn_gate_heads", "blk.0.attn_v_b"});
+  CHECK(all<RopeTable>(g)[1].base == 1000);
+  f.set("dots3note.attention.kv_lora_rank_swa", std::uint32_t{64});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("blk.0.attn_kv_a_mqa.weight"));
+  f.set("dots3note.attention.kv_lora_rank_swa", std::uint32_t{32});
+  f.set_array("dots3note.attention.indexer.types", std::vector<std::uint32_t>{0, 0, 0, 1});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("gives layer 1 no indexer"));
+}

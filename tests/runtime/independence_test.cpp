@@ -80,6 +80,8 @@ std::vector<ModelCase> cases() {
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
       {"kimi-linear F32", {.arch = "kimi-linear", .layers = 4, .context = 512}},
       {"bailingmoe3 Q8_0", {.arch = "bailingmoe3", .layers = 4, .context = 512, .type = DType::Q8_0}},
+      {"minimax-m3 Q8_0", {.arch = "minimax-m3", .layers = 3, .context = 512, .type = DType::Q8_0}},
+      {"dots3note Q8_0", {.arch = "dots3note", .layers = 3, .context = 512, .type = DType::Q8_0, .window = 70}},
       {"plamo2 Q8_0", {.arch = "plamo2", .layers = 4, .context = 512, .type = DType::Q8_0}},
       {"talkie Q8_0", {.arch = "talkie", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"maple F16", {.arch = "maple", .layers = 4, .context = 512, .type = DType::F16, .window = 70}},

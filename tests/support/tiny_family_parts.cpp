@@ -38,9 +38,9 @@ void add_hashed_embedding(TinyWriter& w, const std::string& blk) {
   w.add({blk + "ple_conv1d.weight", {DType::BF16, {4, all}}, 0, 0.7f});
 }
 
-void add_block_index(TinyWriter& w, const std::string& blk) {
+void add_block_index(TinyWriter& w, const std::string& blk, int heads) {
   const int n = w.o.n_embd;
-  w.linear(blk + "indexer.q_proj", n, w.o.heads * n);
+  w.linear(blk + "indexer.q_proj", n, heads * n);
   w.linear(blk + "indexer.k_proj", n, n);
   for (const std::string name : {"q_norm", "k_norm"}) w.vector(blk + "indexer." + name + ".weight", n, 1, 0.2f);
 }
@@ -136,6 +136,22 @@ void set_nanbeige(TinyWriter& w) { w.set("num_loops", w.o.layers > 1 ? 2 : 1); }
 /// The key is of gate and up together.
 void set_qwen(TinyWriter& w) { w.set("feed_forward_length", 2 * w.o.d_ff); }
 
+/// Layers with a window have the sizes of the others.
+void set_dots3note(TinyWriter& w) {
+  w.set("attention.kv_lora_rank_swa", w.o.n_embd);
+  w.set("attention.key_length_mla_swa", w.o.n_embd + w.o.head_dim);
+  w.set("attention.value_length_mla_swa", w.o.n_embd / 2);
+}
+
+/// Two blocks of 4 are attended to, of which the last is one.
+void set_minimax_m3(TinyWriter& w) {
+  w.set("attention.indexer.head_count", w.o.kv_heads);
+  w.set("attention.indexer.key_length", w.o.n_embd);
+  w.set("attention.indexer.block_size", 4);
+  w.set("attention.indexer.top_k", 2);
+  w.set("attention.indexer.local_blocks", 1);
+}
+
 void set_expert_limits(TinyWriter& w) { w.set_array("swiglu_clamp_exp", std::vector<float>(w.layers.size(), 0.25f)); }
 
 void set_limits(TinyWriter& w) {
@@ -222,6 +238,15 @@ void add_head_gates(TinyWriter& w, int layer) {
   if (w.layer(layer).attends) w.linear(w.block(layer) + "attn_gate", w.o.n_embd, w.o.heads);
 }
 
+void add_dots3note(TinyWriter& w, int layer) {
+  add_head_gates(w, layer);
+  w.vector(w.block(layer) + "attn_k_norm.weight", w.o.head_dim, 1, 0.2f);
+}
+
+void add_minimax_m3(TinyWriter& w, int layer) {
+  if (!w.layer(layer).dense) add_block_index(w, w.block(layer), w.o.kv_heads);
+}
+
 void add_talkie(TinyWriter& w, int layer) {
   w.add({w.block(layer) + "attn_q_norm.weight", {DType::F32, {1, w.o.heads}}, 1, 0.5f});
   w.vector(w.block(layer) + "layer_output_scale.weight", 1, 0.3f, 0.2f);
@@ -298,7 +323,7 @@ void add_qwen4exp(TinyWriter& w, int layer) {
     w.linear(blk + name + "_inject", kConnections * w.o.n_embd, kConnections);
   }
   if (layer == 0) add_hashed_embedding(w, blk);
-  if (w.layer(layer).attends) add_block_index(w, blk);
+  if (w.layer(layer).attends) add_block_index(w, blk, w.o.heads);
 }
 
 }  // namespace llm::test

@@ -30,6 +30,7 @@ bool keeps_heads(const TinyWriter& w) {
 }
 
 bool has_indexer(const TinyWriter& w, int layer) {
+  if (w.family.indexer == TinyFamily::Indexer::SeeingAll) return TinyWriter::sees_all(layer);
   return w.family.indexer == TinyFamily::Indexer::All || layer % 2 == 0;
 }
 

@@ -469,6 +469,7 @@ struct Make {
   std::unique_ptr<Instruction> operator()(const Linear&) const { return make_linear(site); }
   std::unique_ptr<Instruction> operator()(const ExpertLinear&) const { return make_expert_linear(site); }
   std::unique_ptr<Instruction> operator()(const SelectKeys&) const { return make_select_keys(site); }
+  std::unique_ptr<Instruction> operator()(const SelectBlocks&) const { return make_select_blocks(site); }
   std::unique_ptr<Instruction> operator()(const Attention&) const {
     const bool selected = site.in_info(1).cache.access == CacheType::Access::Selected;
     return selected ? make_selected_attention(site) : make_attention(site);
@@ -524,6 +525,7 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<Linear>(n.op)) return Products::scratch_bytes(g, n);
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
   if (std::holds_alternative<SelectKeys>(n.op)) return select_keys_scratch_bytes(g, n, threads);
+  if (std::holds_alternative<SelectBlocks>(n.op)) return select_blocks_scratch_bytes(g, n, threads);
   if (std::holds_alternative<Attention>(n.op)) {
     const bool selected = g.info(n.in[1]).cache.access == CacheType::Access::Selected;
     return selected ? selected_attention_scratch_bytes(g, n, threads) : attention_scratch_bytes(g, n, threads);

@@ -164,6 +164,7 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const HashIds&) { check(false, "HashIds was refused when the model was loaded"); }
+  void operator()(const SelectBlocks&) { check(false, "SelectBlocks was refused when the model was loaded"); }
   void operator()(const WindowMean&) { check(false, "WindowMean was refused when the model was loaded"); }
   void operator()(const MatchGate&) { check(false, "MatchGate was refused when the model was loaded"); }
 
@@ -635,6 +636,12 @@ std::string refusal(const Graph& graph, const Node& node) {
     return "the GPU has no kernels for means of several tokens, by which keys are selected in blocks";
   const bool strided = std::ranges::any_of(node.in, [&](std::uint32_t id) { return graph.info(id).cache.stride != 1; });
   if (strided) return "the GPU has no kernels for indexes with a key for several positions";
+  const bool of_heads = std::ranges::any_of(node.in, [&](std::uint32_t id) {
+    const ValueInfo& v = graph.info(id);
+    return std::holds_alternative<Attention>(node.op) && v.type.dtype == DType::I32 && v.type.shape.n_dims() == 3;
+  });
+  if (std::holds_alternative<SelectBlocks>(node.op) || of_heads)
+    return "the GPU has no kernels for selections of keys that are each head's own";
   if (std::holds_alternative<SelectKeys>(node.op) && node.in.size() < 3)
     return "the GPU selects keys by scores that are weighed by head";
   if (const auto* conv = std::get_if<ShortConv>(&node.op); conv != nullptr && conv->dilation != 1)

@@ -351,6 +351,33 @@ void select_keys(const Selection& s, ScoredKey<Acc>* best, float* row) {
   write_selection(chosen, place_of, stride, s.keys, {s.positions, static_cast<std::size_t>(s.top_k)});
 }
 
+/// One token's selection of blocks by one head, s.q; s.weights are not used. `best` has top_k / block elements and one
+/// more.
+template <class Acc, class K>
+void select_blocks(const Selection& s, const SelectBlocks& op, ScoredKey<Acc>* best, float* row) {
+  const auto before = [](const ScoredKey<Acc>& a, const ScoredKey<Acc>& b) { return a.before(b); };
+  const std::int64_t blocks = (s.keys + op.block - 1) / op.block, most = op.top_k / op.block;
+  std::int64_t n = 0;
+  for (std::int64_t place = 0; place < blocks; ++place) {
+    Acc greatest = -std::numeric_limits<Acc>::infinity();
+    for (std::int64_t p = place * op.block; p < std::min(s.keys, (place + 1) * op.block); ++p) {
+      const std::byte* const bytes = s.index.data + s.index.row_offset(s.blocks[p / kBlockPositions], p, 0);
+      const Acc score = dot<Acc>(s.q, K::read(s.index, bytes, row), s.index.head_dim);
+      if (score > greatest) greatest = score;
+    }
+    if (place + op.local >= blocks) greatest = std::numeric_limits<Acc>::infinity();
+    best[n] = {greatest, static_cast<std::int32_t>(place)};
+    std::push_heap(best, best + ++n, before);
+    if (n > most) std::pop_heap(best, best + n--, before);
+  }
+  std::sort(best, best + n, [](const auto& a, const auto& b) { return a.place < b.place; });
+  std::int32_t* to = s.positions;
+  for (const ScoredKey<Acc>& block : std::span(best, static_cast<std::size_t>(n)))
+    for (std::int64_t p = block.place * op.block; p < std::min(s.keys, (block.place + std::int64_t{1}) * op.block); ++p)
+      *to++ = static_cast<std::int32_t>(p);
+  std::fill(to, s.positions + s.top_k, -1);
+}
+
 /// Tokens of one sequence: ids [heads, tokens]; the state before and after them, which may be in the same place; a null
 /// `from` is zeros.
 inline void hash_ids(const HashIds& op, std::span<const std::int32_t> tokens, const float* from, float* to,
