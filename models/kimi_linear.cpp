@@ -55,14 +55,14 @@ Config configure_kimi(const Metadata& md) {
 Config configure_ling(const Metadata& md) {
   Config c{{read_decoder_config(
       md, "bailingmoe3",
-      {"attention.head_count_kv", "expert_gating_func", "expert_shared_count", "expert_shared_feed_forward_length",
-       "leading_dense_block_count", "nextn_predict_layers"})}};
+      {"attention.head_count_kv", "expert_gating_func", "expert_group_count", "expert_shared_count",
+       "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers"})}};
   const HyperParameters hp(md, c.architecture);
   hp.expect_neutral("kda.safe_gate", 1, 1);
-  hp.expect_neutral("expert_group_count", 0, 1);
   c.floor = hp.real({"kda.gate_lower_bound", -kUnbounded, 0});
   read_mixers(md, c);
   read_sigmoid_experts(md, c);
+  read_expert_groups(md, c);
   const std::int64_t shared = read_shared_width(md, c);  // of all of them, whatever expert_shared_count says
   c.moe->d_shared = shared > 0 ? shared : std::max(c.moe->d_shared, c.moe->d_ff);
   c.limits = read_limits(md, c, "swiglu_clamp_exp");

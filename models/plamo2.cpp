@@ -22,7 +22,7 @@ struct Config : DecoderConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "plamo2", {"attention.head_count_kv"})};
+  Config c{read_decoder_config(md, "plamo2", {"attention.head_count", "attention.head_count_kv"})};
   refuse_experts(md, c);
   refuse_window(md, c);
   require_alike_heads(md, c);

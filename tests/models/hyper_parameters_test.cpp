@@ -458,9 +458,7 @@ TEST_CASE("keys of single families that make no sense, or say what is not follow
   run({{"no window", "maple.attention.sliding_window", "missing", erase("maple.attention.sliding_window")},
        {"limit", "maple.swiglu_clamp_exp", "-1", set("maple.swiglu_clamp_exp", -1.0f)}},
       {.arch = "maple", .layers = 2});
-  run({{"groups", "bailingmoe3.expert_group_count", "not supported",
-        set("bailingmoe3.expert_group_count", std::uint32_t{2})},
-       {"no floor", "bailingmoe3.kda.gate_lower_bound", "missing", erase("bailingmoe3.kda.gate_lower_bound")}},
+  run({{"no floor", "bailingmoe3.kda.gate_lower_bound", "missing", erase("bailingmoe3.kda.gate_lower_bound")}},
       {.arch = "bailingmoe3", .layers = 2});
   run({{"no blocks", "minimax-m3.attention.indexer.block_size", "missing",
         erase("minimax-m3.attention.indexer.block_size")},

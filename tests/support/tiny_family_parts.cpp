@@ -105,6 +105,13 @@ void arrange_jamba(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   for (std::size_t i = 0; i < layers.size(); i += 2) layers[i].dense = true;
 }
 
+/// Those that do not attend have no heads of either kind.
+void arrange_plamo2(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  arrange_in_turns(o, layers);
+  for (TinyLayer& l : layers)
+    if (!l.attends) l.heads = 0;
+}
+
 void arrange_kimi(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   arrange_in_turns(o, layers);
   for (TinyLayer& l : layers)

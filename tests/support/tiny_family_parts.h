@@ -14,6 +14,7 @@ void arrange_mimo2(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_step35(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_llama4(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_jamba(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_plamo2(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_kimi(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma3n(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma4(const TinyOptions&, std::vector<TinyLayer>&);
