@@ -108,8 +108,8 @@ void read_experts(const Metadata& md, const HyperParameters& hp, Config& c) {
   c.moe->gate = Gating::RootSoftplus;
   read_shared_experts(md, c);
   c.hash_layers = static_cast<int>(hp.integer({"hash_layer_count", 0, c.n_layers}));
-  c.limits = read_glu_limits(md, c, "swiglu_clamp_exp");
-  c.shared_limits = hp.has(kSharedLimits) ? read_glu_limits(md, c, kSharedLimits) : c.limits;
+  c.limits = read_limits(md, c, "swiglu_clamp_exp");
+  c.shared_limits = hp.has(kSharedLimits) ? read_limits(md, c, kSharedLimits) : c.limits;
 }
 
 Config configure(const Metadata& md) {
@@ -248,14 +248,11 @@ Act attention(Scope s, const Config& c, const AllAngles& all, Act x) {
 
 // --- feed-forward networks ---
 
-/// silu(min(x, limit)) = min(silu(x), silu(limit)): it grows where it is above 0.
-GluLimits limits(float limit) { return {limit, limit > 0 ? limit / (1 + std::exp(-limit)) : 0.0f}; }
-
 Act ffn(Scope s, const Config& c, Act x) {
   const auto layer = static_cast<std::size_t>(s.layer());
   MoeConfig m = *c.moe;
-  m.limit = limits(c.limits[layer]);
-  m.shared_limit = limits(c.shared_limits[layer]);
+  m.limit = limits_of_gates(c.limits[layer]);
+  m.shared_limit = limits_of_gates(c.shared_limits[layer]);
   if (s.layer() >= c.hash_layers) return shared_moe_ffn(s, m, x, c.n_embd);
   const ExpertWeights weights = expert_weights(s, m, c.n_embd);
   Scope router = s.with(Role::Router);

@@ -1,8 +1,5 @@
 // plamo3: PLaMo 3. Blocks have norms on both sides, heads are normalised; queries, keys and values are rows of one
 // matrix, gate and up of another. Most layers see a window, and turn heads by a base of their own.
-#include <string>
-#include <string_view>
-
 #include "model/blocks.h"
 
 namespace llm {
@@ -23,11 +20,6 @@ Config configure(const Metadata& md) {
   return c;
 }
 
-/// Converters leave out the end of these tensors' names.
-Act post_norm(Scope s, const Config& c, std::string_view name, Act x) {
-  return s.rms_norm(std::string(name) + "ed", x, c.norm_eps, s.has(name) ? std::string(name) + ".weight" : name);
-}
-
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary global = net.rotary(c.rope, RopePairing::Halves);
@@ -36,10 +28,10 @@ Act forward(Net& net, const Config& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     Act y = head_norm_attention(a, c, c.is_local(i) ? local : global, a.rms_norm("attn_norm", x, c.norm_eps));
-    x = a.add("attn_residual", x, post_norm(a, c, "post_attention_norm", y));
+    x = a.add("attn_residual", x, bare_rms_norm(a, "post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
     y = fused_glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps));
-    x = f.add("ffn_residual", x, post_norm(f, c, "post_ffw_norm", y));
+    x = f.add("ffn_residual", x, bare_rms_norm(f, "post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -15,6 +15,7 @@
   X(baichuan, "baichuan")           \
   X(deepseek, "bailingmoe")         \
   X(bailingmoe2, "bailingmoe2")     \
+  X(kimi_linear, "bailingmoe3")     \
   X(bitnet, "bitnet")               \
   X(bloom, "bloom")                 \
   X(chatglm, "chatglm")             \
@@ -31,6 +32,7 @@
   X(deepseek32, "deepseek32")       \
   X(deepseek4, "deepseek4")         \
   X(bailingmoe2, "dots1")           \
+  X(deepseek32, "dots3note")        \
   X(internlm2, "ernie4_5")          \
   X(ernie4_5_moe, "ernie4_5-moe")   \
   X(exaone, "exaone")               \
@@ -71,11 +73,13 @@
   X(hunyuan_dense, "maincoder")     \
   X(mamba, "mamba")                 \
   X(mamba2, "mamba2")               \
+  X(maple, "maple")                 \
   X(mellum, "mellum")               \
   X(mimo2, "mimo2")                 \
   X(minicpm, "minicpm")             \
   X(minicpm3, "minicpm3")           \
   X(olmoe, "minimax-m2")            \
+  X(minimax_m3, "minimax-m3")       \
   X(mistral3, "mistral3")           \
   X(deepseek2, "mistral4")          \
   X(mpt, "mpt")                     \
@@ -95,6 +99,7 @@
   X(phi3, "phi3")                   \
   X(phimoe, "phimoe")               \
   X(command_r, "plamo")             \
+  X(plamo2, "plamo2")               \
   X(plamo3, "plamo3")               \
   X(plm, "plm")                     \
   X(qwen2, "qwen")                  \
@@ -118,6 +123,7 @@
   X(gpt2, "starcoder")              \
   X(nemotron, "starcoder2")         \
   X(step35, "step35")               \
+  X(talkie, "talkie")               \
   X(internlm2, "xverse")
 
 namespace llm {

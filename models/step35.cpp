@@ -4,7 +4,6 @@
 // sigmoids and a bias, beside them one that all tokens share; of Step-3.5's last layers gates and what they meet are
 // limited. Spark 2.5 has no experts.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -63,8 +62,8 @@ Config configure_step(const Metadata& md) {
   require_local_layers(md, c);
   c.local_rope = {.n_rot = local_rotated(md, c), .base = read_local_base(md, c, c.rope.base)};
   halve_rotation(md, c);
-  c.limits = read_glu_limits(md, c, "swiglu_clamp_exp");
-  c.shared_limits = read_glu_limits(md, c, "swiglu_clamp_shexp");
+  c.limits = read_limits(md, c, "swiglu_clamp_exp");
+  c.shared_limits = read_limits(md, c, "swiglu_clamp_shexp");
   leave_prediction_layers_out(md, c);
   return c;
 }
@@ -138,16 +137,10 @@ Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
   return attention_output(s, c, s.has("attn_gate") ? gated(s, c, x, y) : y);
 }
 
-Act dense_ffn(Scope s, const Config& c, float limit, Act x) {
-  const std::int64_t d_ff = c.of(s.layer()).d_ff;
-  const Act gate = s.linear("ffn_gate", x, d_ff), up = s.linear("ffn_up", x, d_ff);
-  const Act h = s.glu({.activation = c.activation, .limit = limit}, gate, up, "ffn_glu");
-  return s.linear("ffn_down", h, c.n_embd);
-}
-
 Act ffn(Scope s, const Config& c, Act x) {
   const auto layer = static_cast<std::size_t>(s.layer());
-  if (!c.moe || !c.moe->is_in(s.layer())) return dense_ffn(s, c, c.shared_limits[layer], x);
+  if (!c.moe || !c.moe->is_in(s.layer()))
+    return glu_ffn(s, c, Glu{.activation = c.activation, .limit = c.shared_limits[layer]}, x);
   MoeConfig m = *c.moe;
   m.limit = {c.limits[layer]};
   m.shared_limit = {c.shared_limits[layer]};

@@ -3,7 +3,8 @@
 import gguf
 import numpy as np
 
-from synthetic_models import delta_layer, dense_ffn, latent_attention, of_experts, of_products, random_file
+from synthetic_models import (
+    delta_layer, dense_ffn, latent_attention, lightning_indexer, of_experts, of_products, random_file)
 
 
 def sizes(vocabulary):
@@ -88,15 +89,17 @@ def grok(target, vocabulary, keys=None, quantized=None, dense=True, d=512, d_ff=
 
 
 def kimi_linear(target, vocabulary, keys=None, quantized=None, layers=5, d=256, d_ff=512, heads=4, head=64, kernel=4,
-                experts=(32, 4, 128)):
-    """Every fourth layer attends to latents, the others go by Kimi Delta Attention, with decays about 0.85."""
-    matrix = 0.02 * (512 / d) ** 0.5
+                experts=(32, 4, 128), ling=False, query=0, ahead=0):
+    """Every fourth layer attends to latents, the others go by Kimi Delta Attention, with decays about 0.85. `ling`: of
+    Ling 3.0, with decays to a floor and gates of heads; `query`: what queries are made from; `ahead`: layers behind
+    these, for tokens further on."""
+    architecture, matrix = "bailingmoe3" if ling else "kimi-linear", 0.02 * (512 / d) ** 0.5
     count, used, width = experts
-    latent_keys, latent = latent_attention(d, heads, matrix, query=0, kv=128, plain=64, rotated=32, value=48,
+    latent_keys, latent = latent_attention(d, heads, matrix, query=query, kv=128, plain=64, rotated=32, value=48,
                                            cached=True)
-    attends = [i % 4 == 3 for i in range(layers)]
+    attends = [i % 4 == 3 or i >= layers for i in range(layers + ahead)]
     all_keys = latent_keys | {
-        "block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+        "block_count": layers + ahead, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
         "attention.head_count": heads, "attention.head_count_kv": [int(x) for x in attends],
         "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e4, "ssm.conv_kernel": kernel,
         "attention.value_length": 72, "kda.head_dim": head, "expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width,
@@ -105,20 +108,73 @@ def kimi_linear(target, vocabulary, keys=None, quantized=None, layers=5, d=256, 
     n = heads * head
     delta = of_products({f"attn_{x}": (n, d, 2 * matrix) for x in "qkv"}, ())
     delta += [(f"ssm_conv1d_{x}.weight", (1, n, 1, kernel), 0.5, 0.0) for x in "qkv"]
-    delta += of_products({"ssm_f_a": (head, d, matrix), "ssm_f_b": (n, head, 3 * matrix), "ssm_g_a": (head, d, matrix),
-                          "ssm_g_b": (n, head, 3 * matrix), "ssm_beta": (heads, d, 2 * matrix),
-                          "attn_output": (d, n, matrix)}, ())
-    delta += [("ssm_a", (heads, 1), 0.05, -0.2), ("ssm_dt.bias", (n,), 0.5, 0.0), ("ssm_norm.weight", (head,), 0.1, 1.0)]
+    low_rank = {"ssm_f_a": (head, d, matrix), "ssm_f_b": (n, head, 3 * matrix), "ssm_g_a": (head, d, matrix),
+                "ssm_g_b": (n, head, 3 * matrix)}
+    if ling:
+        all_keys |= {"kda.safe_gate": True, "kda.gate_lower_bound": -5.0, "expert_weights_norm": True,
+                     "expert_shared_feed_forward_length": 192}
+        if ahead:
+            all_keys["nextn_predict_layers"] = ahead
+        low_rank = {"ssm_f_a": (n, d, 2 * matrix), "ssm_g_a": (n, d, 2 * matrix)}
+        latent = latent + of_products({"attn_gate": (heads, d, 3 * matrix)}, ())
+    delta += of_products(low_rank | {"ssm_beta": (heads, d, 2 * matrix), "attn_output": (d, n, matrix)}, ())
+    # Of a floor of -5, decays are about 0.8 where a gate is -3.
+    delta += [("ssm_a", (heads, 1), 0.2, 1.0), ("ssm_dt.bias", (n,), 0.5, -3.0)] if ling else [
+        ("ssm_a", (heads, 1), 0.05, -0.2), ("ssm_dt.bias", (n,), 0.5, 0.0)]
+    delta.append(("ssm_norm.weight", (head,), 0.1, 1.0))
+    next_token = of_products({"nextn.eh_proj": (d, 2 * d, matrix)}, ()) + norms(d, "nextn.enorm", "nextn.hnorm",
+                                                                               "layer_output_norm")
     blocks = []
-    for i in range(layers):
-        block = norms(d, "attn_norm", "ffn_norm") + (latent if attends[i] else delta)
+    for i, attending in enumerate(attends):
+        block = norms(d, "attn_norm", "ffn_norm") + (latent if attending else delta)
         if i == 0:
             block += of_products(dense_ffn(d, d_ff, matrix), ())
         else:
             block += of_experts(d, experts, matrix, (), 0.2)
+            block += of_products(dense_ffn(d, 192 if ling else width, matrix, suffix="_shexp"), ())
+        blocks.append(block if i < layers else block + next_token)
+    random_file(target, vocabulary, architecture, all_keys | (keys or {}),
+                ends(sizes(vocabulary), d) + of_layers(blocks), quantized)
+
+
+def dots3note(target, vocabulary, keys=None, quantized=None, local=(True, True, False, True, False), d=512, d_ff=1024,
+              query=192, rotated=32, experts=(16, 16, 128), top_k=64, ahead=0):
+    """`local`: flags of layers that see a window, whose latents, heads and values are fewer and shorter; `ahead`: layers
+    behind these, of the same kind, for tokens further on."""
+    matrix = 0.02
+    count, used, width = experts
+    heads = {True: 4, False: 8}
+    sizes_of = {True: {"kv": 64, "plain": 48, "value": 32}, False: {"kv": 128, "plain": 64, "value": 48}}
+    made = {flag: latent_attention(d, heads[flag], matrix, query=query, rotated=rotated, cached=True, **sizes_of[flag])
+            for flag in (True, False)}
+    index_keys, index = lightning_indexer(d, query, matrix, heads=32, length=64, top_k=top_k)
+    flags = list(local) + [True] * ahead
+    all_keys = made[False][0] | index_keys | {
+        "block_count": len(flags), "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+        "attention.head_count": [heads[x] for x in flags], "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.sliding_window": 96, "attention.sliding_window_pattern": list(local), "rope.freq_base": 1e6,
+        "rope.freq_base_swa": 1e4, "attention.indexer.types": [not x for x in local], "expert_count": count,
+        "expert_used_count": used, "expert_feed_forward_length": width, "expert_shared_count": 1,
+        "leading_dense_block_count": 1, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+        "expert_gating_func": 2}
+    for name in ("kv_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla"):
+        all_keys[f"attention.{name}_swa"] = made[True][0][f"attention.{name}"]
+    if ahead:
+        all_keys["nextn_predict_layers"] = ahead
+    blocks = []
+    for i, flag in enumerate(flags):
+        block = norms(d, "attn_norm", "ffn_norm") + made[flag][1] + ([] if flag else index)
+        block += of_products({"attn_gate": (heads[flag], d, 3 * matrix)}, ())
+        block.append(("attn_k_norm.weight", (rotated,), 0.3, 1.5))
+        if i == 0 or i >= len(local):
+            block += of_products(dense_ffn(d, d_ff, matrix), ())
+        else:
+            block += of_experts(d, experts, matrix, (), 0.2)
             block += of_products(dense_ffn(d, width, matrix, suffix="_shexp"), ())
+        if i >= len(local):
+            block += of_products({"nextn.eh_proj": (d, 2 * d, matrix)}, ()) + norms(d, "nextn.enorm", "nextn.hnorm")
         blocks.append(block)
-    random_file(target, vocabulary, "kimi-linear", all_keys | (keys or {}),
+    random_file(target, vocabulary, "dots3note", all_keys | (keys or {}),
                 ends(sizes(vocabulary), d) + of_layers(blocks), quantized)
 
 

@@ -175,9 +175,20 @@ def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
     return tensors + [(f"ssm_{x}.weight", (value_heads, d), 2 * matrix, 0.0) for x in ("alpha", "beta")]
 
 
-def mixing_layer(d, matrix, conv=None, mamba=None, ssm_norm=True):
+def mixing_layer(d, matrix, conv=None, mamba=None, ssm_norm=True, plamo=None):
     """Keys and tensors of a layer that remembers. `conv`: width of a gated short convolution; `mamba`: heads, their
-    length, state of an element, groups of Mamba-2. Its decays are about 0.6."""
+    length, state of an element, groups of Mamba-2. Its decays are about 0.6. `plamo`: of PLaMo 2, the same but for
+    groups."""
+    if plamo:
+        heads, length, state = plamo
+        inner, rank = heads * length, max(64, d // 16)
+        keys = {"ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
+                "ssm.group_count": 0}
+        return keys, of_products({"ssm_in": (2 * inner, d, 3 * matrix), "ssm_x": (rank + 2 * state, inner, 2 * matrix),
+                                  "ssm_dt": (heads, rank, 2 * matrix), "ssm_out": (d, inner, matrix)}, ()) + [
+            ("ssm_conv1d.weight", (inner, 4), 0.5, 0.0), ("ssm_dt.bias", (heads,), 0.5, 0.0),
+            ("ssm_a", (heads,), 0.1, -0.7), ("ssm_d", (heads,), 0.3, 1.0), ("ssm_dt_norm", (rank,), 0.1, 1.0),
+            ("ssm_b_norm", (state,), 0.1, 1.0), ("ssm_c_norm", (state,), 0.1, 1.0)]
     if conv:
         return {"shortconv.l_cache": conv}, [
             ("shortconv.in_proj.weight", (3 * d, d), 2 * matrix, 0.0), ("shortconv.conv.weight", (d, conv), 0.6, 0.0),
@@ -200,7 +211,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, predicting_ends=False, gated=False, hybrid=None, attends=None, kinds="",
              final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None, beside=False, more=(),
-            embedding=True):
+            embedding=True, blocks=None):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -215,7 +226,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
     have embeddings; `embed_norm`: a norm of the embedding; `indexer`: beside `latent`, the sizes of lightning_indexer();
     `indexed`: the layers that have one, if not all; `beside`: the dense network is beside the experts; `more`: tensors of
-    each layer beside these; `embedding`: the file has token_embd."""
+    each layer beside these; `embedding`: the file has token_embd; `blocks`: the sizes of block_index(), of the layers
+    that are not in `dense`."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -273,6 +285,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if indexer:
         index_keys, selecting = lightning_indexer(d, latent["query"], matrix, **indexer)
         all_keys = index_keys | all_keys
+    block_keys, choosing = block_index(d, kv_heads, matrix, **blocks) if blocks else ({}, [])
+    all_keys = block_keys | all_keys
     ffn = dense_ffn(d, d_ff, matrix, "ffn" in fused)
     if ungated:
         del ffn["ffn_gate"]
@@ -313,6 +327,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             mixing = attention + mixer
         if indexed is None or i in indexed:
             mixing = mixing + selecting
+        if i not in dense:
+            mixing = mixing + choosing
         if kinds:
             mixing, feeding = ([], feeding) if kinds[i] == "-" else (mixing, [])
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding + list(more)]
@@ -361,6 +377,15 @@ def lightning_indexer(d, query, matrix, heads, length, top_k):
     return keys, [("indexer.attn_q_b.weight", (heads * length, query), sharp / query ** 0.5, 0.0),
                   ("indexer.attn_k.weight", (length, d), 3 * matrix, 0.0), ("indexer.k_norm.weight", (length,), 0.1, 1.0),
                   ("indexer.k_norm.bias", (length,), 0.3, 0.0), ("indexer.proj.weight", (heads, d), 3 * matrix, 0.0)]
+
+
+def block_index(d, heads, matrix, length, block, top_k, local=1):
+    """Keys and tensors of what selects blocks of keys for each head of keys. `top_k`: in blocks."""
+    keys = {"attention.indexer.head_count": heads, "attention.indexer.key_length": length,
+            "attention.indexer.block_size": block, "attention.indexer.top_k": top_k,
+            "attention.indexer.local_blocks": local}
+    block = of_products({"indexer.q_proj": (heads * length, d, 3 * matrix), "indexer.k_proj": (length, d, 3 * matrix)}, ())
+    return keys, block + [(f"indexer.{x}_norm.weight", (length,), 0.3, 1.5) for x in "qk"]
 
 
 def of_products(products, biases):

@@ -190,6 +190,10 @@ Act GraphBuilder::compressed_attention(const CompressedOperands& o, const Compre
   return append_one(attributes, std::move(in), name);
 }
 
+Index GraphBuilder::select_blocks(Act q, Cache index, const SelectBlocks& attributes, std::string_view name) {
+  return {{append<1>(attributes, {q.id, index.id}, {name})[0]}};
+}
+
 Act GraphBuilder::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes,
                                      std::string_view name) {
   return append_one(attributes, {q.id, cache.id, positions.id}, name);

@@ -53,6 +53,7 @@ class GraphBuilder {
   Index select_keys(Act q, Act w, Cache index, int top_k, std::string_view name);
   Index select_keys(Act q, Cache index, int top_k, std::string_view name);
   Index choose_keys(Act q, Act w, Cache index, int top_k, std::string_view name);  ///< SelectKeys::Choice::Keys
+  Index select_blocks(Act q, Cache index, const SelectBlocks& attributes, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
   Act selected_attention(Act q, Cache cache, Index positions, const Attention& attributes, std::string_view name);
   struct CompressedOperands {

@@ -15,8 +15,9 @@ std::vector<std::int32_t> needed_from(const Graph& g) {
     std::int32_t from = remembers ? 0 : kNever;
     for (const std::uint32_t v : n.out) from = std::min(from, read[v]);
     needed[i] = from == kNever ? 0 : from;
-    const auto* select = std::get_if<SelectKeys>(&n.op);
-    const std::int64_t chooses = select != nullptr ? chooses_from(*select, g.info(n.in.back()).cache) : needed[i];
+    std::int64_t chooses = needed[i];
+    if (const auto* keys = std::get_if<SelectKeys>(&n.op)) chooses = chooses_from(*keys, g.info(n.in.back()).cache);
+    if (const auto* blocks = std::get_if<SelectBlocks>(&n.op)) chooses = blocks->top_k;
     const auto wanted = static_cast<std::int32_t>(std::min<std::int64_t>(chooses, kNever));
     for (const std::uint32_t v : n.in) read[v] = std::min(read[v], wanted);
   }

@@ -8,8 +8,8 @@
 
 namespace llm {
 
-/// Of each node the position from which on a token's results are read: where they go to SelectKeys alone, the first one
-/// that chooses (chooses_from()); else 0.
+/// Of each node the position from which on a token's results are read: where they go to SelectKeys or SelectBlocks
+/// alone, the first one that chooses (chooses_from(); top_k); else 0.
 std::vector<std::int32_t> needed_from(const Graph&);
 
 }  // namespace llm

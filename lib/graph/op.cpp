@@ -34,6 +34,7 @@ struct Name {
   std::string_view operator()(const Attention&) const { return "attention"; }
   std::string_view operator()(const CompressedAttention&) const { return "compressed_attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
+  std::string_view operator()(const SelectBlocks&) const { return "select_blocks"; }
   std::string_view operator()(const WindowMean&) const { return "window_mean"; }
   std::string_view operator()(const Compress&) const { return "compress"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
@@ -123,6 +124,12 @@ struct Attributes {
     return "top_k=" + std::to_string(a.top_k) + (a.choice == SelectKeys::Choice::Keys ? " keys" : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
+  std::string operator()(const SelectBlocks& a) const {
+    std::string text = "top_k=" + std::to_string(a.top_k) + " block=" + std::to_string(a.block);
+    if (a.local > 1) text += " local=" + std::to_string(a.local);
+    if (a.query != ActFormat::F32) text += " query=" + std::string(llm::name(a.query));
+    return text;
+  }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +
            (a.max_bias != 0 ? " max_bias=" + number(a.max_bias) : "") + (a.window.length ? window_text(a.window) : "") +
@@ -141,7 +148,7 @@ struct Attributes {
   std::string operator()(const SelectiveScan& a) const { return "groups=" + std::to_string(a.groups); }
   std::string operator()(const GatedDelta& a) const {
     return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +
-           " eps=" + number(a.eps);
+           " eps=" + number(a.eps) + (a.floor < 0 ? " floor=" + number(a.floor) : "");
   }
   std::string operator()(const Route& a) const {
     std::string text = std::string(llm::name(a.gating)) + " top_k=" + std::to_string(a.top_k);

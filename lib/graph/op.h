@@ -174,12 +174,24 @@ struct SelectKeys {
   friend bool operator==(const SelectKeys&, const SelectKeys&) = default;
 };
 
+/// (q [head_dim, heads, tokens], index) -> positions [top_k, heads, tokens]: the keys that a token is to attend to, of
+/// each head others (MiniMax-M3). Of the keys up to its own, read back from the index, it is whole blocks of `block`
+/// positions: the last `local` ones, of which its own is one, and those with the greatest of the q . key in them, of
+/// equal ones the earlier; top_k / block together. A product that is NaN counts as -infinity. The positions are in
+/// ascending order up to the token's own, behind them -1. So of a token that sees no more than top_k, all.
+struct SelectBlocks {
+  int top_k = 0, block = 1, local = 1;
+  ActFormat query = ActFormat::F32;  ///< as in Attention
+  friend bool operator==(const SelectBlocks&, const SelectBlocks&) = default;
+};
+
 /// (q [head_dim, heads, tokens], cache [, sinks [heads]]) -> [head_dim_v, heads, tokens]. Causal inside each sequence,
 /// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). The cache may be that of
 /// an earlier layer. A score s becomes soft_cap * tanh(s / soft_cap), then s - alibi_slope() * distance of the key. A
 /// head's sink is the score of one more key that every token sees, whose value is 0 (arXiv:2309.17453).
 /// (q, cache, positions [top_k, tokens]), with a cache whose access is Selected: of these keys alone, as SelectKeys
-/// gives them, perhaps an earlier layer's; then there are no windows, sinks or ALiBi.
+/// gives them, perhaps an earlier layer's; then there are no windows, sinks or ALiBi. Or with positions [top_k,
+/// kv_heads, tokens], as SelectBlocks gives them: the heads of each KV head attend to others.
 struct Attention {
   float scale = 0;
   float soft_cap = 0;                ///< of scores, which stay below it; 0: none
@@ -188,6 +200,8 @@ struct Attention {
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
 };
+/// Selections of a token, by the shape of their positions.
+inline std::int64_t selections_of(const Shape& positions) { return positions.n_dims() == 3 ? positions[1] : 1; }
 /// (q [head_dim, heads, tokens], cache, compressed cache, sinks [heads] [, keys [top_k, tokens]]) -> [head_dim, heads,
 /// tokens]: in one softmax, the keys of the window and those of the compressed cache, all whose positions lie up to the
 /// token, or of these the ones that SelectKeys gives by their numbers. Compressed keys are their own values. Both
@@ -240,11 +254,13 @@ enum class HeadSharing : std::uint8_t {
 /// holds the heads of q, those of k and those of v, one after another. With q and k divided by sqrt(|.|^2 + eps), q by
 /// sqrt(dk) as well, for each value head: S = exp(a * softplus(alpha + bias)) S, then S += k (sigmoid(beta) (v - S^T
 /// k))^T, then y = S^T q. Where a head has dk of alpha, each row of S decays by its own (Kimi Delta Attention,
-/// arXiv:2510.26692).
+/// arXiv:2510.26692). With a floor, S decays by exp(floor * sigmoid(a * (alpha + bias))) instead, never by more than
+/// exp(floor).
 struct GatedDelta {
   int key_heads = 0;
   HeadSharing sharing = HeadSharing::Grouped;
   float eps = 0;
+  float floor = 0;  ///< below 0, or 0: none
   friend bool operator==(const GatedDelta&, const GatedDelta&) = default;
 };
 
@@ -358,11 +374,12 @@ struct Add {
   friend bool operator==(const Add&, const Add&) = default;
 };
 
-/// (x [n, ..., rows] [, w [1] or [n]]) -> x * factor * w
+/// (x [n, ..., rows] [, w [1] or [n]]) -> x * factor * w; of x [n, m, rows], w may be [1, m], a number for each vector
 struct Scale {
   float factor = 1;
   friend bool operator==(const Scale&, const Scale&) = default;
 };
+inline bool scales_vectors(const Shape& w) { return w[0] == 1 && w[1] > 1; }
 
 /// (x) -> cap * tanh(x / cap)
 struct SoftCap {
@@ -408,9 +425,9 @@ struct Reshape {
 
 using AnyOp =
     std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
-                 KvAppend, SelectKeys, Attention, CompressedAttention, ShortConv, WindowMean, Compress, GatedDelta,
-                 SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamWeights, StreamMean,
-                 MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+                 KvAppend, SelectKeys, SelectBlocks, Attention, CompressedAttention, ShortConv, WindowMean, Compress,
+                 GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamWeights,
+                 StreamMean, MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

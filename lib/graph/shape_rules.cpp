@@ -143,6 +143,17 @@ class Rule {
            "top_k must be at least 1, and one less than a multiple of the index's stride");
     return {{ValueKind::Result, {DType::I32, {a.top_k, q[2]}}, in_[0]->rows}};
   }
+  std::vector<ResultType> operator()(const SelectBlocks& a) const {
+    count(2);
+    tokens(0);
+    const CacheType& c = cache(1);
+    need(c.part == CacheType::Part::Index && c.kv_heads == 1 && c.stride == 1, 1, "is not an index of one head");
+    const Shape& q = in_[0]->type.shape;
+    need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim, heads, tokens] of the index");
+    need(a.block >= 1 && a.local >= 1 && a.top_k >= a.block * a.local && a.top_k % a.block == 0, 0,
+         "top_k must be a multiple of the block, no less than the last blocks");
+    return {{ValueKind::Result, {DType::I32, {a.top_k, q[1], q[2]}}, in_[0]->rows}};
+  }
   std::vector<ResultType> operator()(const Attention& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks or positions");
     need(a.soft_cap >= 0, 0, "soft_cap must not be negative");
@@ -227,6 +238,7 @@ class Rule {
     count(6);
     for (std::size_t i = 0; i < 3; ++i) tokens(i);
     need(in_[5]->kind == ValueKind::Recurrent, 5, "is not a state");
+    need(a.floor <= 0, 5, "decays to a floor that is not above 0");
     const Shape state = in_[5]->recurrent.shape;
     const std::int64_t dv = state[0], dk = state[1], heads = state[2], rows = in_[0]->type.shape[1];
     recurrent(5, RecurrentType::Part::Delta, {dv, dk, heads});
@@ -368,7 +380,11 @@ class Rule {
   std::vector<ResultType> operator()(const Scale&) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs at most one weight");
     f32(0);
-    if (in_.size() == 2) vector(1, in_[1]->type.shape == Shape({1}) ? 1 : in_[0]->type.shape[0]);
+    if (in_.size() == 2 && scales_vectors(in_[1]->type.shape)) {
+      f32_weight(1, {1, in_[0]->type.shape[1]});
+    } else if (in_.size() == 2) {
+      vector(1, in_[1]->type.shape == Shape({1}) ? 1 : in_[0]->type.shape[0]);
+    }
     return same(0);
   }
   std::vector<ResultType> operator()(const SoftCap& a) const {
@@ -436,7 +452,11 @@ class Rule {
   /// Of an Attention over a cache that is read by selections.
   void selection(const Attention& a, const Shape& q) const {
     count(3);
-    chosen(2, q[2]);
+    index(2);
+    const Shape& positions = in_[2]->type.shape;
+    const bool of_kv_heads = positions == Shape({positions[0], cache(1).kv_heads, q[2]});
+    need((positions.n_dims() == 2 ? positions[1] == q[2] : of_kv_heads) && in_[2]->rows == in_[0]->rows, 2,
+         "is not [top_k, tokens] or [top_k, kv_heads, tokens]");
     need(a.window.length == 0 && a.max_bias == 0, 0, "has neither a window nor ALiBi with a selection");
   }
   /// What SelectKeys gives.

@@ -80,6 +80,11 @@ Act attend(Scope s, const DecoderConfig& c, const AttentionHeads& heads) {
   return attention_output(s, c, results_by_heads(s, c, heads));
 }
 
+Act bare_rms_norm(Scope s, std::string_view name, Act x, float eps) {
+  const std::string tensor(name);
+  return s.rms_norm(tensor + "ed", x, eps, s.has(name) ? tensor + ".weight" : tensor);
+}
+
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   return rotary_attention(s, c, rot, attention_heads(s, c, x));
 }
@@ -137,10 +142,13 @@ Act capped_logits(Net& net, Act logits, float cap) {
 }
 
 Act glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x) {
+  return glu_ffn(s, c, Glu{.activation = activation}, x);
+}
+
+Act glu_ffn(Scope s, const DecoderConfig& c, const Glu& gated, Act x) {
   const std::int64_t d_ff = c.of(s.layer()).d_ff;
-  const Act gate = s.linear("ffn_gate", x, d_ff);
-  const Act up = s.linear("ffn_up", x, d_ff);
-  return s.linear("ffn_down", s.glu(activation, gate, up), c.n_embd);
+  const Act gate = s.linear("ffn_gate", x, d_ff), up = s.linear("ffn_up", x, d_ff);
+  return s.linear("ffn_down", s.glu(gated, gate, up, "ffn_glu"), c.n_embd);
 }
 
 Act fused_glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x) {

@@ -35,6 +35,9 @@ Act attention_output(Scope s, const DecoderConfig& c, Act results);
 /// attention_output() of results_by_heads().
 Act attend(Scope s, const DecoderConfig& c, const AttentionHeads& heads);
 
+/// A norm by `name`, or by `name`.weight where the file has that: converters of some families leave out the end.
+Act bare_rms_norm(Scope s, std::string_view name, Act x, float eps);
+
 /// Grouped-query attention with rotary positions over x [n_embd, tokens]: attention_heads(), attn_output.
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
@@ -60,6 +63,7 @@ Act capped_logits(Net& net, Act logits, float cap);
 
 /// down(activation(gate(x)) * up(x)), as wide as the layer's d_ff: ffn_gate, ffn_up, ffn_down.
 Act glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x);
+Act glu_ffn(Scope s, const DecoderConfig& c, const Glu& gated, Act x);
 /// The same with gate and up as rows of ffn_up, one after the other.
 Act fused_glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x);
 /// down(function(up(x))): ffn_up, ffn_down.

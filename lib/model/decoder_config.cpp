@@ -371,9 +371,11 @@ void read_sigmoid_experts(const Metadata& md, DecoderConfig& c, RouteWeights wei
   read_leading_dense(md, c);
 }
 
-std::vector<float> read_glu_limits(const Metadata& md, const DecoderConfig& c, std::string_view key) {
+GluLimits limits_of_gates(float limit) { return {limit, limit > 0 ? limit / (1 + std::exp(-limit)) : 0.0f}; }
+
+std::vector<float> read_limits(const Metadata& md, const DecoderConfig& c, std::string_view key, float otherwise) {
   const HyperParameters hp(md, c.architecture);
-  std::vector<float> limits(static_cast<std::size_t>(c.n_layers), 0.0f);
+  std::vector<float> limits(static_cast<std::size_t>(c.n_layers), otherwise);
   if (!hp.has(key)) return limits;
   limits = md.one_or_each<float>(hp.key(key), limits.size());
   for (const float limit : limits)

@@ -19,6 +19,8 @@ namespace llm {
 struct GluLimits {
   float all = 0, gate = all;
 };
+/// Of gates before they are activated: silu(min(x, limit)) = min(silu(x), silu(limit)), since silu grows above 0.
+GluLimits limits_of_gates(float limit);
 
 struct MoeConfig {
   int experts = 0;
@@ -135,8 +137,8 @@ void read_expert_groups(const Metadata&, DecoderConfig& c);
 /// that all tokens share.
 void read_sigmoid_experts(const Metadata&, DecoderConfig& c, RouteWeights weights = RouteWeights::AsGated);
 
-/// `key`, a limit for each layer's Glu, or one for all; zeros where the file has none.
-std::vector<float> read_glu_limits(const Metadata&, const DecoderConfig&, std::string_view key);
+/// `key`, limits as Glu has them: one for all layers or one for each; `otherwise` where the file does not say.
+std::vector<float> read_limits(const Metadata&, const DecoderConfig&, std::string_view key, float otherwise = 0);
 
 /// nextn_predict_layers: the last blocks of the file guess tokens further on. They are no part of the model's graph:
 /// their tensors are those of c.unread. Where the family has a graph of them (model/prediction.h), they are numbered on

@@ -48,7 +48,8 @@ Latents latents(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot
   };
   const Act kv = s.rms_norm("attn_kv_a_norm", part("attn_kv_latent", 0, c.latent), c.norm_eps);
   const Act rest = s.split_heads("attn_k_rest", part("attn_k_shared", c.latent, c.rope.n_rot), 1);
-  return {kv, turned(s, "attn_k_rope", rest, rot)};
+  const Act shared = s.has("attn_k_norm") ? s.rms_norm("attn_k_norm", rest, c.norm_eps) : rest;
+  return {kv, turned(s, "attn_k_rope", shared, rot)};
 }
 
 struct LatentOperands {
@@ -66,7 +67,8 @@ LatentOperands latent_operands(Scope s, const LatentConfig& c, const std::option
 Act attend_to_latents(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
                       const Latents& from) {
   const LatentOperands o = latent_operands(s, c, growth, q, from);
-  const Act seen = s.attention(o.query, s.kv_append(o.key, o.value), {.scale = c.attention_scale});
+  const Attention attributes{.scale = c.attention_scale, .window = c.window_of(s.layer())};
+  const Act seen = s.attention(o.query, s.kv_append(o.key, o.value), attributes);
   return s.head_linear("attn_v_b", seen, c.head_value);
 }
 
@@ -118,21 +120,25 @@ Act query_latents(Scope s, const LatentConfig& c, Act x) {
   return s.rms_norm("attn_q_a_norm", s.linear("attn_q_a", x, c.query_latent), c.norm_eps);
 }
 
-Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
-                     Act x) {
+Act latent_results(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
+                   Act x) {
   const LatentQueries q = latent_queries(s, c, rot, query_latents(s, c, x));
   const Latents from = latents(s, c, rot, x);
-  const Act y = c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
-  return attention_output(s, c, y);
+  return c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
 }
 
-Act selected_latent_attention(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
-                              Index selected) {
+Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
+                     Act x) {
+  return attention_output(s, c, latent_results(s, c, rot, growth, x));
+}
+
+Act selected_latent_results(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+                            Index selected) {
   const LatentQueries q = latent_queries(s, c, rot, query_latents);
   const LatentOperands o = latent_operands(s, c, {}, q, latents(s, c, rot, x));
   const Cache cache = s.selected_kv_append(o.key, o.value);
   const Act seen = s.selected_attention(o.query, cache, selected, {.scale = c.attention_scale});
-  return attention_output(s, c, s.head_linear("attn_v_b", seen, c.head_value));
+  return s.head_linear("attn_v_b", seen, c.head_value);
 }
 
 }  // namespace llm

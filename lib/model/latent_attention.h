@@ -31,12 +31,16 @@ inline constexpr std::string_view kLatentMultiplier = "rope.scaling.yarn_log_mul
 void read_latent_scale(const Metadata&, LatentConfig&);
 /// What queries are made from.
 Act query_latents(Scope s, const LatentConfig& c, Act x);
-/// Without `rot` nothing is rotated; without `growth` queries are the same everywhere.
+/// Of heads: [head_value, heads, tokens]. Without `rot` nothing is rotated; without `growth` queries are the same
+/// everywhere.
+Act latent_results(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
+                   Act x);
+/// attention_output() of these.
 Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
                      Act x);
-/// The same of files with a latent cache, each token attending to selected keys alone, with what its queries are made
-/// from already there.
-Act selected_latent_attention(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
-                              Index selected);
+/// latent_results() of files with a latent cache, each token attending to selected keys alone, with what its queries
+/// are made from already there.
+Act selected_latent_results(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+                            Index selected);
 
 }  // namespace llm

@@ -201,6 +201,10 @@ Act Scope::compressed_attention(Act q, Cache cache, Cache compressed, const Comp
   return place().compressed_attention({q, cache, compressed, w, keys}, attributes, "attn");
 }
 
+Index Scope::select_blocks(Act q, Cache index, const SelectBlocks& attributes) {
+  return place().select_blocks(q, index, attributes, "selected");
+}
+
 Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
 }
@@ -257,8 +261,10 @@ Act Scope::gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta& attribute
 Act Scope::selective_scan(Act xbc, Act dt, const SelectiveScan& attributes, Shape state) {
   const std::int64_t steps = net_.builder_.type(dt).shape[0];
   const bool of_elements = steps != state[2];
-  const Weight a = net_.f32(full_name("ssm_a"), {of_elements ? state[1] : 1, steps});
-  const Weight d = net_.f32(full_name("ssm_d"), of_elements ? Shape{steps} : Shape{1, steps});
+  const Shape of_heads{1, steps}, flat{steps};
+  const Weight a =
+      of_elements ? net_.f32(full_name("ssm_a"), {state[1], steps}) : net_.f32_as(full_name("ssm_a"), of_heads, flat);
+  const Weight d = of_elements ? net_.f32(full_name("ssm_d"), flat) : net_.f32_as(full_name("ssm_d"), of_heads, flat);
   const Weight bias = net_.f32(full_name("ssm_dt.bias"), {steps});
   const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Scan, state});
   return place().selective_scan({xbc, dt, a, d, bias, memory}, attributes, "scan");
@@ -319,6 +325,10 @@ Act Scope::scale(std::string_view name, Act x, std::string_view weight) {
 
 Act Scope::scale_elements(std::string_view name, Act x, std::string_view weight) {
   return place().scale(x, net_.f32(full_name(weight) + ".weight", {net_.builder_.type(x).shape[0]}), name);
+}
+
+Act Scope::scale_heads(std::string_view name, Act x, std::string_view weight) {
+  return place().scale(x, net_.f32(full_name(weight) + ".weight", {1, net_.builder_.type(x).shape[1]}), name);
 }
 
 Act Scope::soft_cap(std::string_view name, Act x, float cap) { return place().soft_cap(x, cap, name); }

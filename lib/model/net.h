@@ -92,6 +92,7 @@ class Scope {
   /// With `sinks`.weight [heads]; to all compressed keys, or to those of `keys`.
   Act compressed_attention(Act q, Cache cache, Cache compressed, const CompressedAttention&, std::string_view sinks,
                            const Index* keys = nullptr);
+  Index select_blocks(Act q, Cache index, const SelectBlocks&);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   /// x [n, heads, tokens] by `name`.weight [n, heads], which some files have as [n * heads].
@@ -107,7 +108,8 @@ class Scope {
                RecurrentType::Part part);
   /// With ssm_a [value_heads] and ssm_dt.bias, as long as alpha; `state` [dv, dk, value_heads].
   Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
-  /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads], or as many as dt has, each element of x with its own;
+  /// With ssm_a, ssm_d [1, heads] or [heads] and ssm_dt.bias [heads], or as many as dt has, each element of x with its
+  /// own;
   /// `state` [p, n, heads].
   Act selective_scan(Act xbc, Act dt, const SelectiveScan&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
@@ -130,6 +132,8 @@ class Scope {
   Act scale(std::string_view name, Act x, std::string_view weight);
   /// Each vector by `weight`.weight [n].
   Act scale_elements(std::string_view name, Act x, std::string_view weight);
+  /// Each head of x [n, heads, tokens] by a number of its own, `weight`.weight [1, heads].
+  Act scale_heads(std::string_view name, Act x, std::string_view weight);
   Act soft_cap(std::string_view name, Act x, float cap);
   Routes route(std::string_view name, Act logits, const Route&);
   /// With `bias`.bias [experts], which the choice alone knows, if the file has it; some converters leave out the end.

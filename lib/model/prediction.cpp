@@ -9,6 +9,13 @@ std::string of_layer(const DecoderConfig& c, std::string_view name) {
   return "blk." + std::to_string(c.n_layers) + "." + std::string(name);
 }
 
+Act prediction_norm(Net& net, const DecoderConfig& c, Act x) {
+  Scope s = net.layer(c.n_layers, Role::Head);
+  for (const char* own : {"nextn.shared_head_norm", "layer_output_norm"})
+    if (s.has(own)) return s.rms_norm(own, x, c.norm_eps);
+  return net.top(Role::Head).rms_norm("output_norm", x, c.norm_eps);
+}
+
 }  // namespace
 
 Act final_norm(Net& net, const DecoderConfig& c, Act x, Index out_rows) {
@@ -31,9 +38,7 @@ Act prediction_input(Net& net, const DecoderConfig& c, Index tokens) {
 
 Act prediction_logits(Net& net, const DecoderConfig& c, Act x, Index out_rows) {
   Scope s = net.layer(c.n_layers, Role::Head);
-  const Act rows = net.rows(x, out_rows);
-  const Act hidden = s.has("nextn.shared_head_norm") ? s.rms_norm("nextn.shared_head_norm", rows, c.norm_eps)
-                                                     : net.top(Role::Head).rms_norm("output_norm", rows, c.norm_eps);
+  const Act hidden = prediction_norm(net, c, net.rows(x, out_rows));
   net.give_hidden(hidden);
   const std::string own = of_layer(c, "nextn.shared_head_head");
   return net.head(s.has("nextn.shared_head_head") ? own : "output", hidden, c.vocab, /*tied_to=*/"token_embd");

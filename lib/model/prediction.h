@@ -15,7 +15,8 @@ Act final_norm(Net& net, const DecoderConfig& c, Act x, Index out_rows);
 /// What the prediction layer works on, [n_embd, tokens]: nextn.enorm and nextn.hnorm of the two, nextn.eh_proj. The
 /// embedding is nextn.embed_tokens, or the model's where the file has none.
 Act prediction_input(Net& net, const DecoderConfig& c, Index tokens);
-/// Logits of what it made: nextn.shared_head_norm, nextn.shared_head_head, or the model's where the file has none.
+/// Logits of what it made: nextn.shared_head_norm or layer_output_norm, nextn.shared_head_head, or the model's where
+/// the file has none.
 Act prediction_logits(Net& net, const DecoderConfig& c, Act x, Index out_rows);
 
 }  // namespace llm

@@ -79,6 +79,7 @@ void delta_by_tokens(const DeltaShape& s, const SequenceRun& run, const std::vec
                                  .decays = s.dk,
                                  .a = w.a[static_cast<std::size_t>(h)],
                                  .rate = rate,
+                                 .floor = s.op.floor,
                                  .y = y.data() + here * s.dv},
                                 state, s.dk, s.dv, s.op.eps, work.data());
     }
@@ -200,10 +201,12 @@ TEST_CASE("a selective state space goes on from its state, beside other sequence
 TEST_CASE("a gated delta rule with decays of rows goes on from its state, beside other sequences") {
   if (no_device()) return;
   Random random(32);
-  for (const DeltaShape s : {DeltaShape{1, 1, 1, 2, {1, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
-                             DeltaShape{4, 128, 128, 2, {4, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
-                             DeltaShape{4, 67, 33, 2, {2, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
-                             DeltaShape{2, 256, 40, 2, {1, HeadSharing::Grouped, 1e-6f}, Decays::OfRows}}) {
+  for (const DeltaShape s :
+       {DeltaShape{1, 1, 1, 2, {1, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
+        DeltaShape{4, 128, 128, 2, {4, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
+        DeltaShape{4, 67, 33, 2, {2, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
+        DeltaShape{2, 256, 40, 2, {1, HeadSharing::Grouped, 1e-6f}, Decays::OfRows},
+        DeltaShape{4, 67, 33, 2, {2, HeadSharing::Grouped, 1e-6f, /*floor=*/-5}, Decays::OfRows}}) {
     constexpr int kTokens = 45;
     const std::vector<SequenceRun> runs = {{0, 40, 1, 2}, {40, 5, -1, 0}};
     const auto heads = static_cast<std::size_t>(s.heads), rows = heads * static_cast<std::size_t>(s.dk);

@@ -648,6 +648,15 @@ TEST_CASE("selections of keys and what attends to them refuse what does not fit"
   CHECK_THROWS_WITH(b.selected_attention(heads, apart, selected, {.scale = 1, .window = 3}, "a"), contains("window"));
   CHECK_THROWS_WITH(b.selected_attention(heads, apart, b.step_input(StepInput::Tokens), {.scale = 1}, "a"),
                     contains("operand tokens"));
+  CHECK_THROWS_WITH(b.select_blocks(heads, index, {.top_k = 6, .block = 4}, "s"), contains("multiple of the block"));
+  CHECK_THROWS_WITH(b.select_blocks(heads, index, {.top_k = 8, .block = 4, .local = 3}, "s"), contains("last blocks"));
+  CHECK_THROWS_WITH(b.select_blocks(heads, strided(8), {.top_k = 8, .block = 4}, "s"), contains("not an index"));
+  CHECK_THROWS_WITH(b.select_blocks(x, index, {.top_k = 8, .block = 4}, "s"), contains("operand x"));
+  const llm::Index own = b.select_blocks(heads, index, {.top_k = 8, .block = 4}, "of_heads");
+  CHECK(b.type(own) == TensorType{DType::I32, {8, 3, 4}});
+  b.selected_attention(heads, apart, own, {.scale = 1}, "fine, too");
+  const Cache one_head = b.cache({.layer = 3, .kv_heads = 1, .head_dim_k = 16, .head_dim_v = 16, .access = Selected});
+  CHECK_THROWS_WITH(b.selected_attention(heads, one_head, own, {.scale = 1}, "a"), contains("operand of_heads"));
 }
 
 TEST_CASE("compressed keys, what makes them and attends to them, and weights of streams refuse what does not fit") {

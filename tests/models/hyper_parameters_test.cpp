@@ -492,6 +492,24 @@ TEST_CASE("keys of single families that make no sense, or say what is not follow
   run({{"heads", "mamba.attention.head_count", "4", set("mamba.attention.head_count", std::uint32_t{4})},
        {"rank", "mamba.ssm.time_step_rank", "missing", erase("mamba.ssm.time_step_rank")}},
       {.arch = "mamba"});
+  run({{"no window", "maple.attention.sliding_window", "missing", erase("maple.attention.sliding_window")},
+       {"limit", "maple.swiglu_clamp_exp", "-1", set("maple.swiglu_clamp_exp", -1.0f)}},
+      {.arch = "maple", .layers = 2});
+  run({{"no floor", "bailingmoe3.kda.gate_lower_bound", "missing", erase("bailingmoe3.kda.gate_lower_bound")}},
+      {.arch = "bailingmoe3", .layers = 2});
+  run({{"no blocks", "minimax-m3.attention.indexer.block_size", "missing",
+        erase("minimax-m3.attention.indexer.block_size")},
+       {"no selection", "minimax-m3.attention.indexer.top_k", "0",
+        set("minimax-m3.attention.indexer.top_k", std::uint32_t{0})}},
+      {.arch = "minimax-m3", .layers = 2});
+  run({{"no window", "dots3note.attention.sliding_window", "missing", erase("dots3note.attention.sliding_window")},
+       {"no latents", "dots3note.attention.kv_lora_rank_swa", "missing",
+        erase("dots3note.attention.kv_lora_rank_swa")}},
+      {.arch = "dots3note", .layers = 2});
+  run({{"experts", "plamo2.expert_count", "without experts", set("plamo2.expert_count", std::uint32_t{4})},
+       {"window", "plamo2.attention.sliding_window", "window",
+        set("plamo2.attention.sliding_window", std::uint32_t{8})}},
+      {.arch = "plamo2", .layers = 2});
   run({{"groups", "hy_v3.expert_group_count", "not supported", set("hy_v3.expert_group_count", std::uint32_t{2})}},
       {.arch = "hy_v3", .layers = 2});
 }

@@ -355,3 +355,116 @@ TEST_CASE("nanbeige goes through its layers as often as the file says, with keys
   f.erase("nanbeige.num_loops");
   CHECK(open_tiny(folder, f).spec.dims.n_layers == 2);
 }
+
+TEST_CASE("maple: layers that see all are not turned, experts' gates are limited before they are activated") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "maple", .layers = 2});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.kv")[0] == "blk.0.attn_k_rope");
+  CHECK(producers(g, "blk.1.kv")[0] == "blk.1.attn_k_norm");
+  CHECK(all<Attention>(g)[0].window == KeyWindow(16));
+  CHECK(all<Attention>(g)[1].window == KeyWindow());
+  CHECK(all<RopeTable>(g) == std::vector<RopeTable>{{.n_rot = 8, .base = 1000}});
+  const Glu limited{.activation = Activation::Silu, .limit = 0.25f, .gate_limit = 0.25f / (1 + std::exp(-0.25f))};
+  CHECK(all<Glu>(g) == std::vector<Glu>(2, limited));
+  f.erase("maple.swiglu_clamp_exp");
+  CHECK(all<Glu>(open_tiny(folder, f).graph)[0].limit == 7);
+  f.set("maple.swiglu_clamp_exp", 0.0f);
+  CHECK(all<Glu>(open_tiny(folder, f).graph)[0].limit == 0);
+}
+
+TEST_CASE("bailingmoe3: states decay to a floor, what is attended to passes gates of heads") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "bailingmoe3", .layers = 2});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  CHECK(all<GatedDelta>(model.graph)[0].floor == -5);
+  CHECK(producers(model.graph, "blk.0.delta")[1] == "blk.0.ssm_f_a");
+  CHECK(producers(model.graph, "blk.1.attn_gated") ==
+        std::vector<std::string>{"blk.1.attn_gate_heads", "blk.1.attn_v_b"});
+  std::vector<float> limits;
+  for (const Glu& glu : all<Glu>(model.graph))
+    if (glu.activation == Activation::Silu) limits.push_back(glu.limit);
+  CHECK(limits == std::vector<float>(3, 0.25f));
+  f.set("bailingmoe3.kda.gate_lower_bound", 0.5f);
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("bailingmoe3.kda.gate_lower_bound"));
+  f.set("bailingmoe3.kda.gate_lower_bound", -5.0f);
+  f.set("bailingmoe3.kda.safe_gate", false);
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("bailingmoe3.kda.safe_gate"));
+}
+
+TEST_CASE("plamo2: scans of heads by steps that are made of what was convolved") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "plamo2", .layers = 2});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(producers(g, "blk.0.ssm_dt_low")[0] == "blk.0.ssm_conv1d");
+  CHECK(producers(g, "blk.0.scan_gated") == std::vector<std::string>{"blk.0.ssm_z", "blk.0.scan_flat"});
+  CHECK(producers(g, "blk.0.attn_residual")[1] == "blk.0.post_attention_normed");
+  CHECK(producers(g, "blk.1.attn_q_rope")[0] == "blk.1.attn_q_norm");
+  f.set("plamo2.ssm.time_step_rank", std::uint32_t{3});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("plamo2.ssm.time_step_rank"));
+  f.set("plamo2.ssm.time_step_rank", std::uint32_t{4});
+  f.set("plamo2.ssm.group_count", std::uint32_t{2});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("plamo2.ssm.group_count"));
+}
+
+TEST_CASE("talkie: the embedding comes back behind every layer, queries are scaled by heads") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "talkie", .layers = 2});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(producers(g, "blk.1.embed_scaled") ==
+        std::vector<std::string>{"embed_norm", "blk.1.layer_output_scale.weight"});
+  CHECK(producers(g, "blk.0.attn_q_scaled") ==
+        std::vector<std::string>{"blk.0.attn_q_unit", "blk.0.attn_q_norm.weight"});
+  CHECK(producers(g, "blk.0.attn_q_unit")[0] == "blk.0.attn_q_rope");
+  CHECK(producers(g, "logits_scaled")[0] == "output");
+  f.set("talkie.expert_count", std::uint32_t{4});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("talkie.expert_count"));
+}
+
+TEST_CASE(
+    "minimax-m3: behind the dense layers, heads of each KV head attend to blocks that an index of theirs selects") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "minimax-m3", .layers = 2});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<SelectBlocks>(g) == std::vector<SelectBlocks>{{.top_k = 8, .block = 4, .local = 1}});
+  CHECK(all<Rope>(g) == std::vector<Rope>(6, {RopePairing::Halves, 8}));
+  CHECK(producers(g, "blk.0.attn").size() == 2);
+  CHECK(producers(g, "blk.1.attn").back() == "blk.1.selected");
+  CHECK(producers(g, "blk.1.indexer.k_rope")[0] == "blk.1.indexer.k_norm");
+  for (const Glu& glu : all<Glu>(g)) CHECK(glu.activation == Activation::ClampedSilu);
+  f.set("minimax-m3.attention.indexer.head_count", std::uint32_t{4});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("minimax-m3.attention.indexer.head_count"));
+  f.set("minimax-m3.attention.indexer.head_count", std::uint32_t{2});
+  f.set("minimax-m3.attention.indexer.local_blocks", std::uint32_t{3});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("minimax-m3.attention.indexer.local_blocks"));
+}
+
+TEST_CASE("dots3note: layers with a window have latents of their own sizes and select nothing; heads have gates") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "dots3note", .layers = 4});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<SelectKeys>(g).size() == 2);
+  const std::vector<Attention> attention = all<Attention>(g);
+  CHECK(attention[0].window == KeyWindow(16));
+  CHECK(attention[1].window == KeyWindow());
+  CHECK(producers(g, "blk.1.attn").back() == "blk.1.selected");
+  CHECK(producers(g, "blk.0.attn_k_rope") == std::vector<std::string>{"blk.0.attn_k_norm", "rope_table_local"});
+  CHECK(producers(g, "blk.1.attn_k_rope") == std::vector<std::string>{"blk.1.attn_k_norm", "rope_table"});
+  CHECK(producers(g, "blk.1.indexer.k_rope")[1] == "rope_table");
+  CHECK(producers(g, "blk.0.attn_gated") == std::vector<std::string>{"blk.0.attn_gate_heads", "blk.0.attn_v_b"});
+  CHECK(all<RopeTable>(g)[1].base == 1000);
+  f.set("dots3note.attention.kv_lora_rank_swa", std::uint32_t{64});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("blk.0.attn_kv_a_mqa.weight"));
+  f.set("dots3note.attention.kv_lora_rank_swa", std::uint32_t{32});
+  f.set_array("dots3note.attention.indexer.types", std::vector<std::uint32_t>{0, 0, 0, 1});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("gives layer 1 no indexer"));
+}

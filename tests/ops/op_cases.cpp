@@ -502,6 +502,13 @@ void add_streams(std::vector<OpCase>& cases) {
                        const Weight w = s.gains("w", n, 70);
                        return std::move(s).finish(s.builder.scale(s.input("x", n, 75), w, "y"), one_step(4), 1);
                      }});
+    cases.push_back({label("scale vectors", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Weight w = s.weight("w", DType::F32, {1, 3}, 70);
+                       const Act x = s.builder.split_heads(s.input("x", 3 * n, 75), 3, "heads");
+                       const Act y = s.builder.flatten_heads(s.builder.scale(x, w, "scaled"), "flat");
+                       return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), full_and_partial(4), 1);
+                     }});
   }
 }
 
@@ -620,8 +627,14 @@ void add_attention(std::vector<OpCase>& cases) {
 struct SelectionShape {
   int heads, dim, top_k;  ///< of the index
   AttentionShape attention;
-  int stride = 1;  ///< of the index
+  int stride = 1;            ///< of the index
+  SelectBlocks blocks = {};  ///< where its top_k is not 0: these are selected, by as many heads as the cache has
 };
+
+Index selection_of(Stage& s, const SelectionShape& x, Act q, Cache index) {
+  if (x.blocks.top_k > 0) return s.builder.select_blocks(q, index, x.blocks, "selected");
+  return s.builder.select_keys(q, s.input("iw", x.heads, 77), index, x.top_k, "selected");
+}
 
 OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
   const AttentionShape& a = x.attention;
@@ -631,7 +644,7 @@ OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
   const Cache index =
       s.builder.cache({.kv_heads = 1, .head_dim_k = x.dim, .part = CacheType::Part::Index, .stride = x.stride});
   const Cache indexed = s.builder.index_append(ik, index, "indexed");
-  const Index selected = s.builder.select_keys(iq, s.input("iw", x.heads, 77), indexed, x.top_k, "selected");
+  const Index selected = selection_of(s, x, iq, indexed);
   const Act q = s.builder.split_heads(s.input("q", a.heads * a.dim_k, 71, 2.0f), a.heads, "qh");
   const Act k = s.builder.split_heads(s.input("k", a.kv_heads * a.dim_k, 72), a.kv_heads, "kh");
   const Act v = s.builder.split_heads(s.input("v", a.kv_heads * a.dim_v, 73), a.kv_heads, "vh");
@@ -641,8 +654,10 @@ OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
   const Attention attributes{.scale = 1 / std::sqrt(static_cast<float>(a.dim_k)), .soft_cap = a.soft_cap};
   const Act seen = s.builder.selected_attention(q, stored, selected, attributes, "seen");
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
-  // As in attention_scene(); of quantised values more than 256 are added up, in chunks of other keys.
-  const int terms = info(format.v).quantized() ? 1 << 17 : 16 * a.dim_k;
+  // As in attention_scene(); of quantised values more than 256 are added up, in chunks of other keys, of blocks each KV
+  // head's own.
+  const int rounded = x.blocks.top_k > 0 ? 1 << 19 : 1 << 17;
+  const int terms = info(format.v).quantized() ? rounded : 16 * a.dim_k;
   OpScene scene = std::move(s).finish(y, attention_steps(true), terms);
   scene.observed = {"selected"};
   scene.n_sequences = kAttentionSequences;
@@ -656,16 +671,19 @@ void add_selection(std::vector<OpCase>& cases) {
                                         {6, 64, 256, {4, 2, 32, 32}},
                                         {2, 32, 270, {3, 1, 64, 32, 0, 0, 2}},
                                         {4, 32, 23, {8, 2, 96, 64}, 4},
-                                        {6, 64, 271, {4, 2, 32, 32}, 16}};
+                                        {6, 64, 271, {4, 2, 32, 32}, 16},
+                                        {2, 32, 24, {8, 2, 96, 64}, 1, {.top_k = 24, .block = 8}},
+                                        {3, 64, 300, {6, 3, 32, 32}, 1, {.top_k = 300, .block = 100, .local = 2}},
+                                        {1, 32, 21, {4, 1, 64, 64}, 1, {.top_k = 21, .block = 3, .local = 3}}};
   for (const SelectionShape& x : kShapes) {
     for (const DType k : kCacheTypes) {
       const DType v = k == DType::Q5_0 ? DType::F16 : k;
-      cases.push_back(
-          {label("selection", {{"heads", x.heads}, {"dim", x.dim}, {"top_k", x.top_k}, {"stride", x.stride}},
-                 std::string(name(k)) + "/" + std::string(name(v))),
-           [=] {
-             return selection_scene(x, {k, v});
-           }});
+      cases.push_back({label(x.blocks.top_k > 0 ? "selection of blocks" : "selection",
+                             {{"heads", x.heads}, {"dim", x.dim}, {"top_k", x.top_k}, {"stride", x.stride}},
+                             std::string(name(k)) + "/" + std::string(name(v))),
+                       [=] {
+                         return selection_scene(x, {k, v});
+                       }});
     }
   }
 }

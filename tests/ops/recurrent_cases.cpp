@@ -120,6 +120,7 @@ struct DeltaShape {
   int heads, key_heads, dk, dv;
   HeadSharing sharing = HeadSharing::Grouped;
   Decays decays = Decays::OfHeads;
+  float floor = 0;
 };
 
 OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
@@ -128,7 +129,7 @@ OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
   const int n_decays = d.heads * (d.decays == Decays::OfRows ? d.dk : 1);
   const Act alpha = s.input("alpha", n_decays, 94, 2.0f), beta = s.input("beta", d.heads, 95, 2.0f);
   std::vector<float> decays = random_values(d.heads, 96);
-  for (float& a : decays) a = -std::exp(a);
+  for (float& a : decays) a = d.floor < 0 ? std::exp(a) : -std::exp(a);
   s.scene.weights.add("a", {DType::F32, {d.heads}}, decays);
   const GraphBuilder::DeltaOperands operands{
       .qkv = qkv,
@@ -137,8 +138,8 @@ OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
       .a = s.builder.weight("a", {DType::F32, {d.heads}}),
       .bias = s.weight("bias", DType::F32, {n_decays}, 97),
       .state = s.builder.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}})};
-  const Act heads =
-      s.builder.gated_delta(operands, {.key_heads = d.key_heads, .sharing = d.sharing, .eps = 1e-3f}, "heads");
+  const GatedDelta delta{.key_heads = d.key_heads, .sharing = d.sharing, .eps = 1e-3f, .floor = d.floor};
+  const Act heads = s.builder.gated_delta(operands, delta, "heads");
   // Roundings of one token's state are there in all that follow.
   OpScene scene =
       std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"), steps, 8 * d.dk);
@@ -229,6 +230,13 @@ void add_recurrent(std::vector<OpCase>& cases) {
                                                                : "gated delta";
     cases.push_back({label(kind, {{"heads", d.heads}, {"key heads", d.key_heads}, {"k", d.dk}, {"v", d.dv}}),
                      [=] { return delta_scene(d, recurrent_steps()); }});
+  }
+  for (const Decays decays : {Decays::OfHeads, Decays::OfRows}) {
+    const char* const kind =
+        decays == Decays::OfRows ? "gated delta to a floor, decays of rows" : "gated delta to a floor";
+    const DeltaShape d{4, 2, 67, 33, HeadSharing::Grouped, decays, /*floor=*/-5};
+    cases.push_back({kind, [=] { return delta_scene(d, recurrent_steps()); }});
+    cases.push_back({std::string(kind) + ", prompts", [=] { return delta_scene(d, recurrent_prompts()); }});
   }
   for (const int dk : {67, 128}) {
     cases.push_back({label("gated delta of prompts", {{"k", dk}}), [=] {

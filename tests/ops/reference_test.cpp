@@ -103,13 +103,18 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
   const Act relu = b.glu(Activation::Relu, x, z, "relu");
   const Act softplus = b.glu(Activation::Softplus, x, z, "softplus");
   const Act limited = b.glu({.activation = Activation::Silu, .limit = 0.25f}, x, z, "limited");
-  const Act more = b.add(b.add(relu, softplus, "both"), limited, "more");
+  const float silu_of_limit = 0.25f / (1 + std::exp(-0.25f));  // what silu(min(x, 0.25)) does not exceed
+  const Act by_gate =
+      b.glu({.activation = Activation::Silu, .limit = 0.25f, .gate_limit = silu_of_limit}, x, z, "gate_limited");
+  const Act limits = b.add(limited, by_gate, "limits");
+  const Act more = b.add(b.add(relu, softplus, "both"), limits, "more");
   const Act glus = b.add(silu, gelu, "glus");
   const Graph graph = std::move(b).finish(b.add(more, b.add(norm, glus, "y"), "all"));
-  const Results r = run_once(graph, weights, {"norm", "silu", "gelu", "relu", "softplus", "limited", "y"});
+  const Results r =
+      run_once(graph, weights, {"norm", "silu", "gelu", "relu", "softplus", "limited", "gate_limited", "y"});
 
   const std::vector<float> xs = weights.decoded("x"), zs = weights.decoded("z"), w = weights.decoded("w");
-  std::vector<double> norms, silus, gelus, relus, softpluses, limiteds;
+  std::vector<double> norms, silus, gelus, relus, softpluses, limiteds, gates_limited;
   for (std::int64_t i = 0; i < kTokens * kWidth; ++i) {
     const std::int64_t row = i / kWidth * kWidth;
     double squares = 0;
@@ -121,11 +126,14 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
                     zs[at(i)]);
     relus.push_back(std::max(v, 0.0) * zs[at(i)]);
     softpluses.push_back(std::log(1 + std::exp(v)) * zs[at(i)]);
-    limiteds.push_back(std::min(v / (1 + std::exp(-v)), 0.25) * std::clamp(double{zs[at(i)]}, -0.25, 0.25));
+    const double up = std::clamp(double{zs[at(i)]}, -0.25, 0.25), gate = std::min(v, 0.25);
+    limiteds.push_back(std::min(v / (1 + std::exp(-v)), 0.25) * up);
+    gates_limited.push_back(gate / (1 + std::exp(-gate)) * up);
   }
   check_close(r.at("relu"), relus);
   check_close(r.at("softplus"), softpluses);
   check_close(r.at("limited"), limiteds);
+  check_close(r.at("gate_limited"), gates_limited);
   check_close(r.at("norm"), norms);
   check_close(r.at("silu"), silus);
   check_close(r.at("gelu"), gelus);
@@ -279,6 +287,7 @@ struct DeltaSizes {
   std::int64_t heads, key_heads, dk, dv;
   HeadSharing sharing;
   std::int64_t decays = 1;  ///< of a head; or dk
+  float floor = 0;
 };
 constexpr float kDeltaEps = 0.25f;
 
@@ -290,9 +299,9 @@ Graph delta_graph(const DeltaSizes& d, MemoryWeights& weights, int tokens, int s
   const Weight a = b.weight("a", weights.add_random("a", {DType::F32, {d.heads}}, 54));
   const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {d.heads * d.decays}}, 55));
   const Recurrent state = b.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}});
-  const Act y =
-      b.gated_delta({qkv, alpha, beta, a, bias, state},
-                    {.key_heads = static_cast<int>(d.key_heads), .sharing = d.sharing, .eps = kDeltaEps}, "y");
+  const Act y = b.gated_delta(
+      {qkv, alpha, beta, a, bias, state},
+      {.key_heads = static_cast<int>(d.key_heads), .sharing = d.sharing, .eps = kDeltaEps, .floor = d.floor}, "y");
   return std::move(b).finish(b.scale(b.flatten_heads(y, "flat"), 1, "all"));
 }
 
@@ -318,6 +327,7 @@ std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& 
       const auto decay = [&](std::int64_t l) {
         const std::int64_t own = h * d.decays + l % d.decays;
         const double gate = double{alpha[at(t * d.heads * d.decays + own)]} + double{bias[at(own)]};
+        if (d.floor < 0) return std::exp(d.floor / (1 + std::exp(-double{a[at(h)]} * gate)));
         return std::exp(double{a[at(h)]} * std::log(1 + std::exp(gate)));
       };
       const double rate = 1 / (1 + std::exp(-double{beta[at(t * d.heads + h)]}));
@@ -343,7 +353,9 @@ std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& 
 TEST_CASE("reference: the gated delta rule is that of the paper, token by token") {
   constexpr DeltaSizes kSizes[] = {{6, 2, 5, 3, HeadSharing::Grouped},
                                    {6, 2, 5, 3, HeadSharing::Tiled},
-                                   {3, 3, 5, 3, HeadSharing::Grouped, /*decays=*/5}};
+                                   {6, 2, 5, 3, HeadSharing::Grouped, /*decays=*/1, /*floor=*/-1.5f},
+                                   {3, 3, 5, 3, HeadSharing::Grouped, /*decays=*/5},
+                                   {3, 3, 5, 3, HeadSharing::Grouped, /*decays=*/5, /*floor=*/-5}};
   for (const DeltaSizes& sizes : kSizes) {
     MemoryWeights weights;
     const Graph graph = delta_graph(sizes, weights, kTokens);

@@ -25,7 +25,9 @@ struct Shape {
   int query_heads, kv_heads, dim_k, dim_v;
   int stride = 1;  ///< of the index
   enum class Weights { None, Some } weights = Weights::Some;
+  int block = 0, local = 1;  ///< blocks that each head selects for itself; 0: keys by all heads together
 
+  int selections() const { return block > 0 ? heads : 1; }
   int choices() const { return stride == 1 ? top_k : (top_k + 1) / stride - 1; }
 };
 
@@ -64,8 +66,10 @@ Scene scene_of(const Shape& s) {
   const Act q = heads("iq", s.heads, s.dim), k = heads("ik", 1, s.dim), w = rows("iw", s.heads);
   const CacheType kept{.kv_heads = 1, .head_dim_k = s.dim, .part = CacheType::Part::Index, .stride = s.stride};
   const Cache index = b.index_append(k, b.cache(kept), "index");
-  const Index selected = s.weights == Shape::Weights::Some ? b.select_keys(q, w, index, s.top_k, "selected")
-                                                           : b.select_keys(q, index, s.top_k, "selected");
+  const SelectBlocks blocks{.top_k = s.top_k, .block = s.block, .local = s.local};
+  const Index selected = s.block > 0                         ? b.select_blocks(q, index, blocks, "selected")
+                         : s.weights == Shape::Weights::Some ? b.select_keys(q, w, index, s.top_k, "selected")
+                                                             : b.select_keys(q, index, s.top_k, "selected");
   const Act aq = heads("q", s.query_heads, s.dim_k), ak = heads("k", s.kv_heads, s.dim_k),
             av = heads("v", s.kv_heads, s.dim_v);
   const Cache kv = b.kv_append(ak, av,
@@ -89,17 +93,29 @@ struct Expected {
   std::vector<double> y;
 };
 
-Expected expected(const Scene& scene, DType type, std::span<const std::int32_t> tokens) {
+double product(const float* a, const float* b, int length) {
+  double sum = 0;
+  for (int i = 0; i < length; ++i) sum += double{a[i]} * double{b[i]};
+  return sum;
+}
+
+/// The first `most` of the scores in descending order, in ascending order of their places.
+std::vector<std::size_t> best_of(const std::vector<double>& scores, int most) {
+  std::vector<std::size_t> chosen(scores.size());
+  std::iota(chosen.begin(), chosen.end(), 0u);
+  std::stable_sort(chosen.begin(), chosen.end(), [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  chosen.resize(std::min(chosen.size(), at(most)));
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+using Positions = std::vector<std::size_t>;
+
+/// Of keys that all heads select together.
+Positions selected_keys(const Scene& scene, const std::vector<float>& ik, std::span<const std::int32_t> tokens) {
   const Shape& s = scene.shape;
-  const auto ik = stored(scene.weights, "ik", type, s.dim), k = stored(scene.weights, "k", type, s.kv_heads * s.dim_k),
-             v = stored(scene.weights, "v", type, s.kv_heads * s.dim_v);
-  const auto iq = scene.weights.decoded("iq"), iw = scene.weights.decoded("iw"), q = scene.weights.decoded("q");
+  const auto iq = scene.weights.decoded("iq"), iw = scene.weights.decoded("iw");
   const auto own = at(tokens.back()), n = tokens.size();
-  const auto product = [](const float* a, const float* b, int length) {
-    double sum = 0;
-    for (int i = 0; i < length; ++i) sum += double{a[i]} * double{b[i]};
-    return sum;
-  };
   std::vector<double> scores(n / at(s.stride), 0);
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const std::int32_t last = tokens[(i + 1) * at(s.stride) - 1];
@@ -110,23 +126,49 @@ Expected expected(const Scene& scene, DType type, std::span<const std::int32_t> 
     }
     if (std::isnan(scores[i])) scores[i] = -std::numeric_limits<double>::infinity();
   }
-  std::vector<std::size_t> chosen(scores.size());
-  std::iota(chosen.begin(), chosen.end(), 0u);
-  std::stable_sort(chosen.begin(), chosen.end(), [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
-  chosen.resize(std::min(chosen.size(), at(s.choices())));
-  std::sort(chosen.begin(), chosen.end());
-  std::vector<std::size_t> order;
-  for (const std::size_t i : chosen)
+  Positions order;
+  for (const std::size_t i : best_of(scores, s.choices()))
     for (int j = 0; j < s.stride; ++j) order.push_back(i * at(s.stride) + at(j));
   for (std::size_t p = scores.size() * at(s.stride); p < n; ++p) order.push_back(p);
+  return order;
+}
+
+/// Of blocks that one head selects.
+Positions selected_blocks(const Scene& scene, const std::vector<float>& ik, std::span<const std::int32_t> tokens,
+                          int head) {
+  const Shape& s = scene.shape;
+  const auto iq = scene.weights.decoded("iq");
+  const float* const q = &iq[(at(tokens.back()) * at(s.heads) + at(head)) * at(s.dim)];
+  const std::size_t block = at(s.block), n = tokens.size();
+  std::vector<double> scores((n + block - 1) / block, -std::numeric_limits<double>::infinity());
+  for (std::size_t p = 0; p < n; ++p)
+    scores[p / block] = std::max(scores[p / block], product(q, &ik[at(tokens[p]) * at(s.dim)], s.dim));
+  for (std::size_t i = 0; i < std::min(scores.size(), at(s.local)); ++i)
+    scores[scores.size() - 1 - i] = std::numeric_limits<double>::infinity();
+  Positions order;
+  for (const std::size_t i : best_of(scores, s.top_k / s.block))
+    for (std::size_t p = i * block; p < std::min(n, (i + 1) * block); ++p) order.push_back(p);
+  return order;
+}
+
+Expected expected(const Scene& scene, DType type, std::span<const std::int32_t> tokens) {
+  const Shape& s = scene.shape;
+  const auto ik = stored(scene.weights, "ik", type, s.dim), k = stored(scene.weights, "k", type, s.kv_heads * s.dim_k),
+             v = stored(scene.weights, "v", type, s.kv_heads * s.dim_v);
+  const auto q = scene.weights.decoded("q");
+  const auto own = at(tokens.back());
+  std::vector<Positions> orders;
+  for (int i = 0; i < s.selections(); ++i)
+    orders.push_back(s.block > 0 ? selected_blocks(scene, ik, tokens, i) : selected_keys(scene, ik, tokens));
   Expected e;
-  for (std::size_t i = 0; i < at(s.top_k); ++i)
-    e.selected.push_back(i < order.size() ? static_cast<float>(order[i]) : -1.0f);
+  for (const Positions& order : orders)
+    for (std::size_t i = 0; i < at(s.top_k); ++i)
+      e.selected.push_back(i < order.size() ? static_cast<float>(order[i]) : -1.0f);
   for (int h = 0; h < s.query_heads; ++h) {
     const auto kv_head = at(h / (s.query_heads / s.kv_heads));
     std::vector<double> sums(at(s.dim_v), 0);
     double total = 0;
-    for (const std::size_t p : order) {
+    for (const std::size_t p : orders[s.block > 0 ? kv_head : 0]) {
       const auto row = at(tokens[p]) * at(s.kv_heads) + kv_head;
       const double weight =
           std::exp(0.3f * product(&q[(own * at(s.query_heads) + at(h)) * at(s.dim_k)], &k[row * at(s.dim_k)], s.dim_k));
@@ -165,7 +207,8 @@ void check_scene(const NamedBackend& named, const Scene& scene, DType type) {
   TestSequences sequences(kSequences, 512);
   GraphRunner runner(*backend, scene.graph, scene.weights, sequences.n_blocks(), {type, type}, {"selected"});
   std::vector<std::vector<std::int32_t>> history(kSequences);
-  const auto width = at(scene.shape.query_heads * scene.shape.dim_v), top_k = at(scene.shape.top_k);
+  const auto width = at(scene.shape.query_heads * scene.shape.dim_v),
+             chosen = at(scene.shape.top_k * scene.shape.selections());
   for (const auto& parts : steps()) {
     const Results results = runner.run(sequences.step(parts));
     std::size_t row = 0;
@@ -174,7 +217,7 @@ void check_scene(const NamedBackend& named, const Scene& scene, DType type) {
         std::vector<std::int32_t>& tokens = history[at(part.sequence)];
         tokens.push_back(token);
         const Expected e = expected(scene, type, tokens);
-        const auto selected = std::span(results.at("selected")).subspan(row * top_k, top_k);
+        const auto selected = std::span(results.at("selected")).subspan(row * chosen, chosen);
         INFO("position " << tokens.size() - 1 << " of sequence " << part.sequence);
         REQUIRE(std::ranges::equal(selected, e.selected));
         double worst = 0;
@@ -239,7 +282,11 @@ TEST_CASE("keys of the greatest scores are selected, of equal ones the first, an
                                {70, 24, 95, 6, 2, 24, 20, 32},
                                {3, 16, 259, 4, 2, 8, 8, 2, Shape::Weights::None},
                                {2, 8, 127, 2, 1, 8, 8, 64},
-                               {2, 16, 5, 2, 1, 8, 8, 1, Shape::Weights::None}};
+                               {2, 16, 5, 2, 1, 8, 8, 1, Shape::Weights::None},
+                               {2, 16, 32, 4, 2, 24, 16, 1, Shape::Weights::None, 8},
+                               {3, 40, 90, 3, 3, 8, 8, 1, Shape::Weights::None, 30, 2},
+                               {1, 8, 128, 4, 1, 8, 8, 1, Shape::Weights::None, 64},
+                               {2, 8, 5, 4, 2, 8, 8, 1, Shape::Weights::None, 1, 3}};
   for (const Shape& shape : kShapes) {
     const Scene scene = scene_of(shape);
     for (const NamedBackend& named : backends) {

@@ -19,7 +19,7 @@ namespace {
 enum class Luck { Never, Often, Always };
 
 TinyOptions predicting(const std::string& arch) {
-  const bool delta = arch.starts_with("qwen35");
+  const bool delta = arch.starts_with("qwen35") || arch == "bailingmoe3";
   return {.arch = arch, .layers = delta ? 4 : 3, .context = 256, .predicting = true, .tokenizer = TinyTokenizer::Bpe};
 }
 
@@ -113,7 +113,7 @@ void check_equal(const Answered& a, const Answered& b) {
   CHECK(same_bits(a.after, b.after));
 }
 
-const std::vector<std::string> kPredicting{"qwen35", "qwen35moe", "glm4moe", "deepseek2"};
+const std::vector<std::string> kPredicting{"qwen35", "qwen35moe", "glm4moe", "deepseek2", "bailingmoe3"};
 
 /// Guesses behind a text.
 std::vector<Token> guesses(PredictionDrafter& drafter, std::span<const Token> text, std::size_t n) {

@@ -49,7 +49,8 @@ struct TinyFamily {
   bool fused_qkv = false, qkv_biases = false, output_bias = false;
   /// Latent attention as deepseek2 has it, by what the cache holds; EitherForm: heads in files without output.weight.
   enum class Latents { None, Keys, Heads, EitherForm } latents = Latents::None;
-  enum class Indexer { None, All, EveryOther } indexer = Indexer::None;  ///< layers that select their keys
+  /// Layers that select their keys; SeeingAll: those without a window.
+  enum class Indexer { None, All, EveryOther, SeeingAll } indexer = Indexer::None;
   bool whole_queries = false;  ///< of latent attention, queries are made from the input itself
   enum class Gates { None, OfElements, OfHeads } gates = Gates::None;
   enum class Sinks { None, All, WithWindow } sinks = Sinks::None;

@@ -43,9 +43,9 @@ void add_hashed_embedding(TinyWriter& w, const std::string& blk) {
   w.add({blk + "ple_conv1d.weight", {DType::BF16, {4, all}}, 0, 0.7f});
 }
 
-void add_block_index(TinyWriter& w, const std::string& blk) {
+void add_block_index(TinyWriter& w, const std::string& blk, int heads) {
   const int n = w.o.n_embd;
-  w.linear(blk + "indexer.q_proj", n, w.o.heads * n);
+  w.linear(blk + "indexer.q_proj", n, heads * n);
   w.linear(blk + "indexer.k_proj", n, n);
   for (const std::string name : {"q_norm", "k_norm"}) w.vector(blk + "indexer." + name + ".weight", n, 1, 0.2f);
 }
@@ -125,6 +125,13 @@ void arrange_jamba(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   for (std::size_t i = 0; i < layers.size(); i += 2) layers[i].dense = true;
 }
 
+/// Those that do not attend have no heads of either kind.
+void arrange_plamo2(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  arrange_in_turns(o, layers);
+  for (TinyLayer& l : layers)
+    if (!l.attends) l.heads = 0;
+}
+
 void arrange_kimi(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   arrange_in_turns(o, layers);
   for (TinyLayer& l : layers)
@@ -161,10 +168,27 @@ void set_nanbeige(TinyWriter& w) { w.set("num_loops", w.o.layers > 1 ? 2 : 1); }
 /// The key is of gate and up together.
 void set_qwen(TinyWriter& w) { w.set("feed_forward_length", 2 * w.o.d_ff); }
 
-void set_step35(TinyWriter& w) {
-  const std::vector<float> limits(w.layers.size(), 0.25f);
-  w.set_array("swiglu_clamp_exp", limits);
-  w.set_array("swiglu_clamp_shexp", limits);
+/// Layers with a window have the sizes of the others.
+void set_dots3note(TinyWriter& w) {
+  w.set("attention.kv_lora_rank_swa", w.o.n_embd);
+  w.set("attention.key_length_mla_swa", w.o.n_embd + w.o.head_dim);
+  w.set("attention.value_length_mla_swa", w.o.n_embd / 2);
+}
+
+/// Two blocks of 4 are attended to, of which the last is one.
+void set_minimax_m3(TinyWriter& w) {
+  w.set("attention.indexer.head_count", w.o.kv_heads);
+  w.set("attention.indexer.key_length", w.o.n_embd);
+  w.set("attention.indexer.block_size", 4);
+  w.set("attention.indexer.top_k", 2);
+  w.set("attention.indexer.local_blocks", 1);
+}
+
+void set_expert_limits(TinyWriter& w) { w.set_array("swiglu_clamp_exp", std::vector<float>(w.layers.size(), 0.25f)); }
+
+void set_limits(TinyWriter& w) {
+  set_expert_limits(w);
+  w.set_array("swiglu_clamp_shexp", std::vector<float>(w.layers.size(), 0.25f));
 }
 
 void set_llama4(TinyWriter& w) { w.set("interleave_moe_layer_step", std::min(2, w.o.layers)); }
@@ -262,6 +286,32 @@ void add_ffn_norm(TinyWriter& w, int layer) {
   w.vector(w.block(layer) + "ffn_norm", w.o.n_embd, 1, 0.2f);  // as converters name it
 }
 
+void add_head_gates(TinyWriter& w, int layer) {
+  if (w.layer(layer).attends) w.linear(w.block(layer) + "attn_gate", w.o.n_embd, w.o.heads);
+}
+
+void add_dots3note(TinyWriter& w, int layer) {
+  add_head_gates(w, layer);
+  w.vector(w.block(layer) + "attn_k_norm.weight", w.o.head_dim, 1, 0.2f);
+}
+
+void add_minimax_m3(TinyWriter& w, int layer) {
+  if (!w.layer(layer).dense) add_block_index(w, w.block(layer), w.o.kv_heads);
+}
+
+void add_talkie(TinyWriter& w, int layer) {
+  w.add({w.block(layer) + "attn_q_norm.weight", {DType::F32, {1, w.o.heads}}, 1, 0.5f});
+  w.vector(w.block(layer) + "layer_output_scale.weight", 1, 0.3f, 0.2f);
+}
+
+/// Norms behind blocks, and of each head one of its own.
+void add_plamo2(TinyWriter& w, int layer) {
+  add_post_norms(w, layer);
+  if (!w.layer(layer).attends) return;
+  w.add({w.block(layer) + "attn_q_norm.weight", {DType::F32, {w.o.head_dim, w.o.heads}}, 1, 0.2f});
+  w.add({w.block(layer) + "attn_k_norm.weight", {DType::F32, {w.o.head_dim, w.o.kv_heads}}, 1, 0.2f});
+}
+
 void add_post_norms(TinyWriter& w, int layer) {  // as converters name them
   for (const char* norm : {"post_attention_norm", "post_ffw_norm"})
     w.vector(w.block(layer) + norm, w.o.n_embd, 1, 0.2f);
@@ -325,7 +375,7 @@ void add_qwen4exp(TinyWriter& w, int layer) {
     w.linear(blk + name + "_inject", kConnections * w.o.n_embd, kConnections);
   }
   if (layer == 0) add_hashed_embedding(w, blk);
-  if (w.layer(layer).attends) add_block_index(w, blk);
+  if (w.layer(layer).attends) add_block_index(w, blk, w.o.heads);
 }
 
 void add_deepseek4_ends(TinyWriter& w) { add_balanced(w, "output_hc", kBalanced, 1); }

@@ -68,10 +68,9 @@ void set_tiny_metadata(TinyWriter& w) {
     w.set("attention.key_length", o.head_dim);
     w.set("attention.value_length", o.head_dim);
   }
-  if (f.indexer == TinyFamily::Indexer::None)
-    set_window(w);
-  else
-    set_tiny_indexer(w);
+  const bool windows_too = f.indexer == TinyFamily::Indexer::SeeingAll;
+  if (f.indexer == TinyFamily::Indexer::None || windows_too) set_window(w);
+  if (f.indexer != TinyFamily::Indexer::None) set_tiny_indexer(w);
   if (w.experts > 0) set_experts(w);
   w.set(f.keys);
   if (f.latents != TinyFamily::Latents::None) set_tiny_latents(w);

@@ -30,6 +30,7 @@ bool keeps_heads(const TinyWriter& w) {
 }
 
 bool has_indexer(const TinyWriter& w, int layer) {
+  if (w.family.indexer == TinyFamily::Indexer::SeeingAll) return TinyWriter::sees_all(layer);
   return w.family.indexer == TinyFamily::Indexer::All || layer % 2 == 0;
 }
 
@@ -94,6 +95,27 @@ void add_mamba1(TinyWriter& w, int layer) {
   w.vector(w.block(layer) + "ssm_c_norm.weight", kState, 1, 0.2f);
 }
 
+constexpr int kPlamoRank = 64;  // of narrow models, by the family's rule
+
+void set_plamo2(TinyWriter& w) {
+  set_state_space(w, kScanHeads);
+  w.set("ssm.group_count", 0);
+}
+
+void add_plamo2_scan(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  w.linear(blk + "ssm_in", w.o.n_embd, 2 * inner(w));
+  w.add({blk + "ssm_conv1d.weight", {DType::F32, {4, inner(w)}}, 0, 0.9f});
+  w.linear(blk + "ssm_x", inner(w), kPlamoRank + 2 * kState);
+  w.vector(blk + "ssm_dt_norm", kPlamoRank, 1, 0.2f);  // as converters name them
+  w.vector(blk + "ssm_b_norm", kState, 1, 0.2f);
+  w.vector(blk + "ssm_c_norm", kState, 1, 0.2f);
+  w.linear(blk + "ssm_dt", kPlamoRank, kScanHeads, true);
+  w.vector(blk + "ssm_a", kScanHeads, -0.5f, 0.4f);
+  w.vector(blk + "ssm_d", kScanHeads, 1, 0.5f);
+  w.linear(blk + "ssm_out", inner(w), w.o.n_embd);
+}
+
 /// A head of Kimi's delta rule is a row that quantised weights multiply.
 int kimi_head(const TinyWriter& w) { return w.o.n_embd; }
 
@@ -102,22 +124,40 @@ void set_kimi(TinyWriter& w) {
   w.set("kda.head_dim", kimi_head(w));
 }
 
-void add_kimi(TinyWriter& w, int layer) {
-  const std::string blk = w.block(layer);
+void add_kimi_delta(TinyWriter& w, const std::string& blk) {
   const int n = w.o.n_embd, head = kimi_head(w), width = w.o.heads * head;
   for (const char* x : {"q", "k", "v"}) {
     w.linear(blk + "attn_" + x, n, width);
     w.add({blk + "ssm_conv1d_" + x + ".weight", {DType::F32, {4, 1, width}}, 0, 0.9f});
   }
+  w.linear(blk + "ssm_beta", n, w.o.heads);
+  w.vector(blk + "ssm_dt.bias", width, 0, 1);
+  w.vector(blk + "ssm_norm.weight", head, 1, 0.2f);
+  w.linear(blk + "attn_output", width, n);
+}
+
+void add_kimi(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, head = kimi_head(w), width = w.o.heads * head;
+  add_kimi_delta(w, blk);
   for (const char* x : {"ssm_f", "ssm_g"}) {
     w.linear(blk + x + "_a", n, head);
     w.linear(blk + x + "_b", head, width);
   }
-  w.linear(blk + "ssm_beta", n, w.o.heads);
   w.add({blk + "ssm_a", {DType::F32, {1, w.o.heads}}, -0.3f, 0.2f});
-  w.vector(blk + "ssm_dt.bias", width, 0, 1);
-  w.vector(blk + "ssm_norm.weight", head, 1, 0.2f);
-  w.linear(blk + "attn_output", width, n);
+}
+
+void set_ling(TinyWriter& w) {
+  set_kimi(w);
+  w.set("kda.safe_gate", true);
+  w.set("kda.gate_lower_bound", -5.0f);
+}
+
+void add_ling(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  add_kimi_delta(w, blk);
+  for (const char* x : {"ssm_f_a", "ssm_g_a"}) w.linear(blk + x, w.o.n_embd, w.o.heads * kimi_head(w));
+  w.add({blk + "ssm_a", {DType::F32, {1, w.o.heads}}, 1, 0.3f});
 }
 
 /// A value head's results are a row that quantised weights multiply.
@@ -157,8 +197,9 @@ void add_delta_joint(TinyWriter& w, int layer) { add_delta(w, layer, /*joint_gat
 }  // namespace
 
 const TinyMixer kTinyConv{set_conv, add_conv}, kTinyMamba{set_mamba, add_mamba}, kTinyMamba1{set_mamba1, add_mamba1},
-    kTinyMamba1Alone{set_mamba1, add_mamba1_alone}, kTinyKimi{set_kimi, add_kimi},
-    kTinyDelta{set_delta, add_delta_apart}, kTinyJointDelta{set_delta, add_delta_joint};
+    kTinyMamba1Alone{set_mamba1, add_mamba1_alone}, kTinyPlamo2{set_plamo2, add_plamo2_scan},
+    kTinyKimi{set_kimi, add_kimi}, kTinyLing{set_ling, add_ling}, kTinyDelta{set_delta, add_delta_apart},
+    kTinyJointDelta{set_delta, add_delta_joint};
 
 void arrange_in_turns(const TinyOptions& o, std::vector<TinyLayer>& layers) {
   for (std::size_t i = 0; i < layers.size(); ++i)

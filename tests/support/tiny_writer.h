@@ -64,7 +64,8 @@ void add_tiny_indexer(TinyWriter&, int layer);
 // Mixers, and how layers take turns with them: from the last layer backwards they attend and mix; or attend, mix and
 // are feed-forward networks; or every layer does the first two beside each other; or all mix alone. Of the delta rule,
 // every second layer attends.
-extern const TinyMixer kTinyConv, kTinyMamba, kTinyMamba1, kTinyMamba1Alone, kTinyKimi, kTinyDelta, kTinyJointDelta;
+extern const TinyMixer kTinyConv, kTinyMamba, kTinyMamba1, kTinyMamba1Alone, kTinyPlamo2, kTinyKimi, kTinyLing,
+    kTinyDelta, kTinyJointDelta;
 void arrange_in_turns(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_singles(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_both(const TinyOptions&, std::vector<TinyLayer>&);

@@ -279,10 +279,24 @@ class GatedDeltaInstruction final : public Instruction {
   /// Of `n` value heads from `first` on.
   void decays_of_rows(const Frame& f, std::int64_t token, std::int64_t first, std::int64_t n) const {
     float* const to = decays(f, token) + first * dk_;
+    const auto by_heads = [&] {
+      for (std::int64_t h = 0; h < n; ++h) kernels_.scale(to + h * dk_, to + h * dk_, dk_, f.f32(in_[3])[first + h]);
+    };
     kernels_.add(f.f32(in_[1]) + (token * heads_ + first) * dk_, f.f32(in_[4]) + first * dk_, to, n * dk_);
-    kernels_.softplus(to, to, n * dk_);
-    for (std::int64_t h = 0; h < n; ++h) kernels_.scale(to + h * dk_, to + h * dk_, dk_, f.f32(in_[3])[first + h]);
-    kernels_.exp(to, to, n * dk_);
+    to_decays(to, n * dk_, by_heads);
+  }
+  /// alpha + bias; `by_a` multiplies by a.
+  template <class ByA>
+  void to_decays(float* x, std::int64_t n, const ByA& by_a) const {
+    if (op_.floor < 0) {
+      by_a();
+      kernels_.sigmoid(x, x, n);
+      kernels_.scale(x, x, n, op_.floor);
+    } else {
+      kernels_.softplus(x, x, n);
+      by_a();
+    }
+    kernels_.exp(x, x, n);
   }
 
   /// A key head of a token, and its share of the value heads' gates.
@@ -300,9 +314,7 @@ class GatedDeltaInstruction final : public Instruction {
       std::fill_n(rows.decays, shared, 1.0f);  // nobody reads them
     } else {
       kernels_.add(f.f32(in_[1]) + here, f.f32(in_[4]) + first, rows.decays, shared);
-      kernels_.softplus(rows.decays, rows.decays, shared);
-      kernels_.mul(f.f32(in_[3]) + first, rows.decays, rows.decays, shared);
-      kernels_.exp(rows.decays, rows.decays, shared);
+      to_decays(rows.decays, shared, [&] { kernels_.mul(f.f32(in_[3]) + first, rows.decays, rows.decays, shared); });
     }
     rows.interleave(gates(f, token) + 2 * first);
   }

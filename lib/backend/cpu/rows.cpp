@@ -324,7 +324,17 @@ struct Make {
                      }
                    });
   }
+  std::unique_ptr<Instruction> scale_vectors(const Scale& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "scale vectors",
+                   [=, scale = site.kernels.scale, x = site.in[0], w = site.in[1], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin * vectors; r < end * vectors; ++r)
+                       scale(f.f32(x) + r * n, f.f32(y) + r * n, n, op.factor * f.f32(w)[r % vectors]);
+                   });
+  }
   std::unique_ptr<Instruction> operator()(const Scale& op) const {
+    if (site.in.size() > 1 && scales_vectors(site.in_info(1).type.shape)) return scale_vectors(op);
     if (site.in.size() > 1 && site.in_info(1).type.shape[0] > 1) return scale_elements(op);
     return by_elements(site, "scale",
                        [=, fn = site.kernels.scale, x = site.in[0], w = site.optional_in(1), y = site.out[0]](
@@ -472,6 +482,7 @@ struct Make {
   std::unique_ptr<Instruction> operator()(const Linear&) const { return make_linear(site); }
   std::unique_ptr<Instruction> operator()(const ExpertLinear&) const { return make_expert_linear(site); }
   std::unique_ptr<Instruction> operator()(const SelectKeys&) const { return make_select_keys(site); }
+  std::unique_ptr<Instruction> operator()(const SelectBlocks&) const { return make_select_blocks(site); }
   std::unique_ptr<Instruction> operator()(const Attention&) const {
     const bool selected = site.in_info(1).cache.access == CacheType::Access::Selected;
     return selected ? make_selected_attention(site) : make_attention(site);
@@ -529,6 +540,7 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<Linear>(n.op)) return Products::scratch_bytes(g, n);
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
   if (std::holds_alternative<SelectKeys>(n.op)) return select_keys_scratch_bytes(g, n, threads);
+  if (std::holds_alternative<SelectBlocks>(n.op)) return select_blocks_scratch_bytes(g, n, threads);
   if (std::holds_alternative<Attention>(n.op)) {
     const bool selected = g.info(n.in[1]).cache.access == CacheType::Access::Selected;
     return selected ? selected_attention_scratch_bytes(g, n, threads) : attention_scratch_bytes(g, n, threads);

@@ -18,9 +18,9 @@ constexpr std::int64_t kFewTokens = 4;
 /// Sizes that the instruction and its scratch memory go by.
 struct SelectedSizes {
   std::int32_t heads, kv_heads, group, task_group;  ///< group: query heads of a KV head
-  std::int64_t top_k, chunks;
-  std::size_t k_chunk, v_chunk;  ///< bytes of a packed chunk
-  std::int64_t partial_floats;   ///< of a chunk and a task's heads
+  std::int64_t top_k, chunks, selections;           ///< selections: of a token
+  std::size_t k_chunk, v_chunk;                     ///< bytes of a packed chunk
+  std::int64_t partial_floats;                      ///< of a chunk and a task's heads
 
   SelectedSizes(const Graph& g, const Node& n, std::size_t k_block, std::size_t v_block) {
     const CacheType& c = g.info(n.in[1]).cache;
@@ -29,6 +29,7 @@ struct SelectedSizes {
     group = heads / kv_heads;
     task_group = task_heads(group);
     top_k = g.info(n.in[2]).type.shape[0];
+    selections = selections_of(g.info(n.in[2]).type.shape);
     chunks = (top_k + kKeyChunk - 1) / kKeyChunk;
     k_chunk = whole_lines(kPackedBlocks * k_block);
     v_chunk = whole_lines(kPackedBlocks * v_block);
@@ -99,9 +100,10 @@ class SelectedAttention final : public Instruction {
       return static_cast<std::int32_t>(std::min<std::int64_t>(kKeyChunk, n - chunk * kKeyChunk));
     }
   };
-  KeyList keys_of(const Frame& f, std::int64_t token) const {
+  KeyList keys_of(const Frame& f, std::int64_t token, std::int32_t kv_head) const {
     const std::int64_t seen = f.step->positions[static_cast<std::size_t>(token)] + std::int64_t{1};
-    const std::int32_t* const positions = f.i32(selected_) + token * sizes_.top_k;
+    const std::int64_t own = token * sizes_.selections + (sizes_.selections > 1 ? kv_head : 0);
+    const std::int32_t* const positions = f.i32(selected_) + own * sizes_.top_k;
     std::int64_t n = std::min(seen, sizes_.top_k);
     while (positions[n - 1] < 0) --n;  // few: keys that are chosen together are not always as many as they may be
     return {positions, n};
@@ -173,13 +175,13 @@ class SelectedAttention final : public Instruction {
     const auto for_each = [&](const auto& fn) {
       for (std::int64_t t = begin; t < end; ++t) fn(t, states + 2 * (t - begin) * sizes_.group);
     };
-    const KeyList list = keys_of(f, end - 1);
+    const KeyList list = keys_of(f, end - 1, kv_head);
     const std::int32_t head = kv_head * sizes_.group;
     for (std::int64_t chunk = 0; chunk < list.chunks(); ++chunk) {
       for (std::int32_t block = 0; block < kPackedBlocks; ++block)
         pack_block(f, w, table_of(f, sequence), kv_head, list, chunk, block, packed);
       for_each([&](std::int64_t token, float* own) {
-        const std::int64_t seen = keys_of(f, token).n - chunk * kKeyChunk;
+        const std::int64_t seen = keys_of(f, token, kv_head).n - chunk * kKeyChunk;
         if (seen <= 0) return;
         const auto last = static_cast<std::int32_t>(std::min<std::int64_t>(seen, kKeyChunk) - 1);
         kernels_.attention_add(args_for(f, token, head, sizes_.group, packed, &last), 0, 0, 0, own, w.scratch);
@@ -216,12 +218,12 @@ class SelectedAttention final : public Instruction {
   }
   void pack_block(const Frame& f, const Worker& w, const Pair& p, std::int64_t chunk, std::int32_t block,
                   std::byte* packed) const {
-    pack_block(f, w, table_of(f, p.sequence), p.kv_head, keys_of(f, p.token), chunk, block, packed);
+    pack_block(f, w, table_of(f, p.sequence), p.kv_head, keys_of(f, p.token, p.kv_head), chunk, block, packed);
   }
   /// A chunk's part in the results of a task's heads.
   void attend_part(const Frame& f, const Worker& w, const Pair& p, std::int64_t chunk, std::int64_t part,
                    const std::byte* packed) const {
-    const std::int32_t last = keys_of(f, p.token).in_chunk(chunk) - 1;
+    const std::int32_t last = keys_of(f, p.token, p.kv_head).in_chunk(chunk) - 1;
     if (last < 0) return;
     kernels_.attention_chunk(task_args(f, p, part, packed, &last), 0, 0, 0,
                              partials(f, p, part) + chunk * sizes_.partial_floats, w.scratch);
@@ -240,7 +242,8 @@ class SelectedAttention final : public Instruction {
       const Pair p = pair(f, i / parts());
       const std::int32_t none = 0;
       kernels_.attention_merge(task_args(f, p, i % parts(), shared(f, p), &none), 0, 0,
-                               static_cast<std::int32_t>(keys_of(f, p.token).chunks()), partials(f, p, i % parts()));
+                               static_cast<std::int32_t>(keys_of(f, p.token, p.kv_head).chunks()),
+                               partials(f, p, i % parts()));
     }
   }
 

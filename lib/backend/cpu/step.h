@@ -84,6 +84,8 @@ std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_select_keys(const InstructionSite&);
 std::size_t select_keys_scratch_bytes(const Graph&, const Node&, int threads);
+std::unique_ptr<Instruction> make_select_blocks(const InstructionSite&);
+std::size_t select_blocks_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_selected_attention(const InstructionSite&);
 std::size_t selected_attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_compressed_attention(const InstructionSite&);

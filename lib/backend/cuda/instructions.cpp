@@ -202,6 +202,7 @@ class NodeCompiler : NodeSite {
   }
   void operator()(const Compress&) { check(false, "Compress was refused when the model was loaded"); }
   void operator()(const StreamWeights&) { check(false, "StreamWeights was refused when the model was loaded"); }
+  void operator()(const SelectBlocks&) { check(false, "SelectBlocks was refused when the model was loaded"); }
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
@@ -307,16 +308,20 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const Scale& op) {
-    if (node_.in.size() > 1 && in(1).type.shape[0] > 1) return scale_each(op);
+    if (node_.in.size() > 1 && in(1).type.shape.elements() > 1) return scale_by_each(op);
     add("scale", [=, x = f32(in(0)), w = optional_vector(1), y = f32(out(0)),
                   count = elements(out(0))](const StepLaunch& s) { scale(x, op.factor, w, y, count(s), s.at); });
     convert(node_.out[0]);
   }
 
-  void scale_each(const Scale& op) {
-    const int n = width(node_.out[0]);
-    add("scale elements", [=, x = f32(in(0)), w = vector(1), y = f32(out(0)), count = counter(node_.out[0])](
-                              const StepLaunch& s) { scale_elements(x, op.factor, w, n, count(s), y, s.at); });
+  void scale_by_each(const Scale& op) {
+    const Shape& of = in(1).type.shape;
+    const EachWeights weights{
+        .w = vector(1), .n = static_cast<int>(of.elements()), .span = scales_vectors(of) ? width(node_.out[0]) : 1};
+    add(scales_vectors(of) ? "scale vectors" : "scale elements",
+        [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](const StepLaunch& s) {
+          scale_each(x, op.factor, weights, count(s), y, s.at);
+        });
     convert(node_.out[0]);
   }
 
@@ -730,14 +735,18 @@ std::string refusal(const Graph& graph, const Node& node) {
     return "indexes with a key for several positions are not brought to the GPU";
   if (std::holds_alternative<StreamWeights>(node.op))
     return "the GPU has no kernel for streams that are mixed by balanced weights";
-  const auto is_compressed = [&](std::uint32_t id) {
-    return graph.info(id).cache.part == CacheType::Part::Compressed;
-  };
+  const auto is_compressed = [&](std::uint32_t id) { return graph.info(id).cache.part == CacheType::Part::Compressed; };
   if (std::holds_alternative<Compress>(node.op) || std::ranges::any_of(node.in, is_compressed))
     return "the GPU has no kernels for compressed keys, which stand for several positions";
   if (const auto* select = std::get_if<SelectKeys>(&node.op);
       select != nullptr && select->choice != SelectKeys::Choice::Positions)
     return "the GPU selects keys by their positions";
+  const bool of_heads = std::ranges::any_of(node.in, [&](std::uint32_t id) {
+    const ValueInfo& v = graph.info(id);
+    return std::holds_alternative<Attention>(node.op) && v.type.dtype == DType::I32 && v.type.shape.n_dims() == 3;
+  });
+  if (std::holds_alternative<SelectBlocks>(node.op) || of_heads)
+    return "the GPU has no kernels for selections of keys that are each head's own";
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";

@@ -61,6 +61,17 @@ class Costing {
                     : 0;
     }
   }
+  void operator()(const SelectBlocks& op) {
+    const CacheType& index = graph_.info(node_.in[1]).cache;
+    const std::int64_t heads = type(node_.in[0]).shape[1];
+    for (const SequenceSpan& span : step_.sequences) {
+      std::int64_t pairs = 0;
+      for (std::int64_t keys = span.kv_len - span.n_tokens + 1; keys <= span.kv_len; ++keys)
+        pairs += keys > op.top_k ? keys : 0;
+      operations_ += 2 * pairs * heads * index.head_dim_k;
+      bytes_ += span.kv_len > op.top_k ? span.kv_len * cache_bytes(index.head_dim_k, format_.k) : 0;
+    }
+  }
   void operator()(const Attention& op) {
     const CacheType& cache = graph_.info(node_.in[1]).cache;
     const bool selected = cache.access == CacheType::Access::Selected;

@@ -56,15 +56,22 @@ SelectKeysFn<Acc> select_keys_for(DType keys) {
   return with_row(keys, []<class K>(K) -> SelectKeysFn<Acc> { return select_keys<Acc, K>; });
 }
 
-/// One thread's memory in the scratch of a SelectKeys node.
+template <class Acc>
+using SelectBlocksFn = void (*)(const Selection&, const SelectBlocks&, ScoredKey<Acc>* best, float* row);
+template <class Acc>
+SelectBlocksFn<Acc> select_blocks_for(DType keys) {
+  return with_row(keys, []<class K>(K) -> SelectBlocksFn<Acc> { return select_blocks<Acc, K>; });
+}
+
+/// One thread's memory in the scratch of a node that selects.
 template <class Acc>
 struct SelectionScratch {
   std::size_t best = 0;     ///< elements: [top_k + 1]
   std::size_t row = 0;      ///< a key, decoded
   std::size_t queries = 0;  ///< of all heads as their format has them
 
-  SelectionScratch(const SelectKeys& op, const Shape& q)
-      : best(static_cast<std::size_t>(op.top_k) + 1),
+  SelectionScratch(int top_k, const Shape& q)
+      : best(static_cast<std::size_t>(top_k) + 1),
         row(static_cast<std::size_t>(q[0])),
         queries(static_cast<std::size_t>(q[0] * q[1])) {}
   std::size_t bytes() const {
@@ -108,7 +115,9 @@ std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threa
   if (std::holds_alternative<Attention>(node.op) || std::holds_alternative<CompressedAttention>(node.op))
     return of_all(AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes());
   if (const auto* select = std::get_if<SelectKeys>(&node.op))
-    return of_all(SelectionScratch<Acc>(*select, graph.info(node.in[0]).type.shape).bytes());
+    return of_all(SelectionScratch<Acc>(select->top_k, graph.info(node.in[0]).type.shape).bytes());
+  if (const auto* select = std::get_if<SelectBlocks>(&node.op))
+    return of_all(SelectionScratch<Acc>(select->top_k / select->block, graph.info(node.in[0]).type.shape).bytes());
   if (std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<WindowMean>(node.op))
     return of_all(line_elements(graph, node) * sizeof(float));
   if (std::holds_alternative<GatedDelta>(node.op)) return of_all(delta_elements(graph, node) * sizeof(Acc));
@@ -258,12 +267,27 @@ class CommonKernels {
                              .index = sides.k,
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .select = select_keys_for<Acc>(sides.k.type),
-                             .scratch = SelectionScratch<Acc>(op, site_.in(0).type.shape)};
+                             .scratch = SelectionScratch<Acc>(op.top_k, site_.in(0).type.shape)};
     return [plan, loop = loop_](const NodeRun& run) {
       const StateGroup& group = run.step.groups[0];
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s)
         select_sequence(run, run.step.sequences[s],
                         group.block_table.data() + s * static_cast<std::size_t>(group.stride), plan, loop);
+    };
+  }
+
+  Run operator()(const SelectBlocks& op) const {
+    const CacheSides sides = cache_sides(site_.in(1).cache);
+    const BlockPlan plan{.op = op,
+                         .index = sides.k,
+                         .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
+                         .select = select_blocks_for<Acc>(sides.k.type),
+                         .scratch = SelectionScratch<Acc>(op.top_k / op.block, site_.in(0).type.shape)};
+    return [plan, loop = loop_](const NodeRun& run) {
+      const StateGroup& group = run.step.groups[0];
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s)
+        select_blocks_of(run, run.step.sequences[s],
+                         group.block_table.data() + s * static_cast<std::size_t>(group.stride), plan, loop);
     };
   }
 
@@ -476,12 +500,13 @@ class CommonKernels {
   }
 
   Run operator()(const Scale& op) const {
-    const std::int64_t weights = site_.node.in.size() > 1 ? site_.in(1).type.shape[0] : 1;
-    return [op, weights, w = vector(1)](const NodeRun& run) {
+    const Shape of = site_.node.in.size() > 1 ? site_.in(1).type.shape : Shape{1};
+    const std::int64_t weights = of.elements(), span = scales_vectors(of) ? site_.in(0).type.shape[0] : 1;
+    return [op, weights, span, w = vector(1)](const NodeRun& run) {
       const float* const x = run.in[0].f32();
       float* const y = run.out[0].f32_out();
       for (std::int64_t i = 0; i < run.out[0].elements(); ++i)
-        y[i] = x[i] * (w.data() != nullptr ? op.factor * w.data()[i % weights] : op.factor);
+        y[i] = x[i] * (w.data() != nullptr ? op.factor * w.data()[i / span % weights] : op.factor);
     };
   }
 
@@ -640,6 +665,7 @@ class CommonKernels {
             .decays = decays,
             .a = static_cast<Acc>(a[h]),
             .rate = sigmoid(rate),
+            .floor = static_cast<Acc>(p.op.floor),
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.dv};
   }
 
@@ -733,6 +759,36 @@ class CommonKernels {
     });
   }
 
+  struct BlockPlan {
+    SelectBlocks op;
+    CacheRows index;
+    ActFormat query;
+    SelectBlocksFn<Acc> select;
+    SelectionScratch<Acc> scratch;
+  };
+
+  static void select_blocks_of(const NodeRun& run, const SequenceSpan& span, const std::int32_t* blocks,
+                               const BlockPlan& plan, const Loop& loop) {
+    const Operand &q = run.in[0], &positions = run.out[0];
+    const std::int64_t dim = q.width(), heads = q.row_elems / dim;
+    loop.run(span.n_tokens * heads, span.kv_len * dim, [&](std::int64_t item, int thread) {
+      const std::int64_t pair = span.first_token * heads + item, token = pair / heads;
+      auto* const best =
+          reinterpret_cast<ScoredKey<Acc>*>(run.scratch + static_cast<std::size_t>(thread) * plan.scratch.bytes());
+      float* const row = reinterpret_cast<float*>(best + plan.scratch.best);
+      float* const query = row + plan.scratch.row;
+      round_trip_activation(plan.query, q.f32() + pair * dim, query, dim);
+      plan.select({.q = query,
+                   .index = plan.index,
+                   .heads = 1,
+                   .keys = run.step.positions[static_cast<std::size_t>(token)] + std::int64_t{1},
+                   .top_k = plan.op.top_k,
+                   .blocks = blocks,
+                   .positions = positions.i32_out() + pair * plan.op.top_k},
+                  plan.op, best, row);
+    });
+  }
+
   struct AttentionPlan {
     CacheType::Access access;
     KeyWindow window = {};
@@ -752,6 +808,13 @@ class CommonKernels {
         attend_sequence(run, run.step.sequences[s], sequence, plan, loop);
       }
     };
+  }
+
+  /// A token's selection, of its own for each KV head where `chosen` has several.
+  static std::span<const std::int32_t> chosen_of(const Operand& chosen, std::int64_t token, std::int64_t kv_head) {
+    const std::int64_t top_k = chosen.width(), selections = chosen.row_elems / top_k;
+    const std::int64_t own = selections > 1 ? kv_head : 0;
+    return {chosen.i32() + (token * selections + own) * top_k, static_cast<std::size_t>(top_k)};
   }
 
   static void attend_sequence(const NodeRun& run, const SequenceSpan& span, const AttentionHead& sequence,
@@ -774,12 +837,9 @@ class CommonKernels {
       if (sequence.sink) head.sink = sequence.sink + h;
       head.first_key = plan.window.first_key(position);
       head.end_key = position + 1;
-      const auto chosen = [&](const Operand& keys) {
-        return std::span(keys.i32() + token * keys.row_elems, static_cast<std::size_t>(keys.row_elems));
-      };
-      if (plan.access == CacheType::Access::Selected) head.selected = chosen(run.in[2]);
+      if (plan.access == CacheType::Access::Selected) head.selected = chosen_of(run.in[2], token, head.kv_head);
       if (sequence.compressed.rows.data != nullptr) head.compressed.n = head.end_key / head.compressed.rows.stride;
-      if (!sequence.compressed.all) head.compressed.chosen = chosen(run.in[4]);
+      if (!sequence.compressed.all) head.compressed.chosen = chosen_of(run.in[4], token, head.kv_head);
       plan.attend(head, sums, row);
     });
   }

@@ -392,6 +392,33 @@ void select_keys(const Selection& s, ScoredKey<Acc>* best, float* row) {
     write_selection(chosen, place_of, stride, s.keys, positions);
 }
 
+/// One token's selection of blocks by one head, s.q; s.weights are not used. `best` has top_k / block elements and one
+/// more.
+template <class Acc, class K>
+void select_blocks(const Selection& s, const SelectBlocks& op, ScoredKey<Acc>* best, float* row) {
+  const auto before = [](const ScoredKey<Acc>& a, const ScoredKey<Acc>& b) { return a.before(b); };
+  const std::int64_t blocks = (s.keys + op.block - 1) / op.block, most = op.top_k / op.block;
+  std::int64_t n = 0;
+  for (std::int64_t place = 0; place < blocks; ++place) {
+    Acc greatest = -std::numeric_limits<Acc>::infinity();
+    for (std::int64_t p = place * op.block; p < std::min(s.keys, (place + 1) * op.block); ++p) {
+      const std::byte* const bytes = s.index.data + s.index.row_offset(s.blocks[p / kBlockPositions], p, 0);
+      const Acc score = dot<Acc>(s.q, K::read(s.index, bytes, row), s.index.head_dim);
+      if (score > greatest) greatest = score;
+    }
+    if (place + op.local >= blocks) greatest = std::numeric_limits<Acc>::infinity();
+    best[n] = {greatest, static_cast<std::int32_t>(place)};
+    std::push_heap(best, best + ++n, before);
+    if (n > most) std::pop_heap(best, best + n--, before);
+  }
+  std::sort(best, best + n, [](const auto& a, const auto& b) { return a.place < b.place; });
+  std::int32_t* to = s.positions;
+  for (const ScoredKey<Acc>& block : std::span(best, static_cast<std::size_t>(n)))
+    for (std::int64_t p = block.place * op.block; p < std::min(s.keys, (block.place + std::int64_t{1}) * op.block); ++p)
+      *to++ = static_cast<std::int32_t>(p);
+  std::fill(to, s.positions + s.top_k, -1);
+}
+
 /// Tokens of one sequence: ids [heads, tokens]; the state before and after them, which may be in the same place; a null
 /// `from` is zeros.
 inline void hash_ids(const HashIds& op, std::span<const std::int32_t> tokens, const float* from, float* to,
@@ -505,8 +532,14 @@ struct DeltaToken {
   const float *alpha = nullptr, *bias = nullptr;  ///< of the head
   std::int64_t decays = 1;                        ///< 1, or dk: each row has its own
   Acc a = 0, rate = 0;
+  Acc floor = 0;  ///< GatedDelta::floor
   float* y = nullptr;
 };
+/// What a state decays by, or one of its rows, by alpha + bias.
+template <class Acc>
+Acc decay_of(const DeltaToken<Acc>& t, Acc alpha) {
+  return std::exp(t.floor < 0 ? t.floor * sigmoid(t.a * alpha) : t.a * softplus(alpha));
+}
 /// y = x * factor / sqrt(|x|^2 + eps)
 template <class Acc>
 void unit_row(const float* x, Acc* y, std::int64_t n, float eps, Acc factor) {
@@ -520,7 +553,7 @@ void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::i
   unit_row<Acc>(t.q, q, dk, eps, 1 / std::sqrt(static_cast<Acc>(dk)));
   unit_row<Acc>(t.k, k, dk, eps, 1);
   for (std::int64_t i = 0; i < t.decays; ++i)
-    decay[i] = std::exp(t.a * softplus(static_cast<Acc>(t.alpha[i]) + static_cast<Acc>(t.bias[i])));
+    decay[i] = decay_of(t, static_cast<Acc>(t.alpha[i]) + static_cast<Acc>(t.bias[i]));
   std::fill_n(decay + t.decays, dk - t.decays, decay[0]);
   std::fill_n(d, 2 * dv, Acc(0));
   for (std::int64_t i = 0; i < dk; ++i) {

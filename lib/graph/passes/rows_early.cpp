@@ -12,9 +12,10 @@ bool row_wise(const Op& op) {
         using T = std::decay_t<decltype(o)>;
         return !(std::is_same_v<T, Embed> || std::is_same_v<T, HashIds> || std::is_same_v<T, RopeTable> ||
                  std::is_same_v<T, PositionScale> || std::is_same_v<T, KvAppend> || std::is_same_v<T, SelectKeys> ||
-                 std::is_same_v<T, Attention> || std::is_same_v<T, CompressedAttention> ||
-                 std::is_same_v<T, ShortConv> || std::is_same_v<T, WindowMean> || std::is_same_v<T, Compress> ||
-                 std::is_same_v<T, GatedDelta> || std::is_same_v<T, SelectiveScan> || std::is_same_v<T, Rows>);
+                 std::is_same_v<T, SelectBlocks> || std::is_same_v<T, Attention> ||
+                 std::is_same_v<T, CompressedAttention> || std::is_same_v<T, ShortConv> ||
+                 std::is_same_v<T, WindowMean> || std::is_same_v<T, Compress> || std::is_same_v<T, GatedDelta> ||
+                 std::is_same_v<T, SelectiveScan> || std::is_same_v<T, Rows>);
       },
       op);
 }

@@ -456,12 +456,12 @@ __global__ void __launch_bounds__(kThreads) head_ids_kernel(const int heads, con
   if (i < n) ids[i] = static_cast<std::int32_t>(i % heads);
 }
 
-__global__ void __launch_bounds__(kThreads) scale_elements_kernel(const float* x, const float factor, const float* w,
-                                                                  const int n, const std::int64_t elements, float* y) {
+__global__ void __launch_bounds__(kThreads)
+    scale_each_kernel(const float* x, const float factor, const EachWeights w, const std::int64_t elements, float* y) {
   let_next_start();
   wait_for_previous();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < elements) y[i] = x[i] * (factor * __ldg(w + i % n));
+  if (i < elements) y[i] = x[i] * (factor * __ldg(w.w + i / w.span % w.n));
 }
 
 dim3 copy_grid(std::int64_t elements) { return dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads)); }
@@ -540,10 +540,9 @@ void scale(const float* x, float factor, const float* w, float* y, std::int64_t 
   launch_elements(x, x, y, elements, Multiply{factor, w}, at);
 }
 
-void scale_elements(const float* x, float factor, const float* w, int n, std::int64_t vectors, float* y,
-                    const Launch& at) {
-  if (vectors == 0) return;
-  launch(scale_elements_kernel, copy_grid(vectors * n), dim3(kThreads), 0, at, x, factor, w, n, vectors * n, y);
+void scale_each(const float* x, float factor, const EachWeights& w, std::int64_t elements, float* y, const Launch& at) {
+  if (elements == 0) return;
+  launch(scale_each_kernel, copy_grid(elements), dim3(kThreads), 0, at, x, factor, w, elements, y);
 }
 
 void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch& at) {

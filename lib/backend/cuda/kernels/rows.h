@@ -49,8 +49,13 @@ void add(const float* a, const float* b, float* y, std::int64_t elements, const 
 void activate(const Activate&, const float* x, float* y, std::int64_t elements, const Launch&);
 /// x * factor * *w; w may be null.
 void scale(const float* x, float factor, const float* w, float* y, std::int64_t elements, const Launch&);
-/// Each row of x [vectors][n] times factor * w [n].
-void scale_elements(const float* x, float factor, const float* w, int n, std::int64_t vectors, float* y, const Launch&);
+/// Of `n` numbers in turns, each for `span` elements.
+struct EachWeights {
+  const float* w = nullptr;
+  int n = 1, span = 1;
+};
+/// Each element of x times factor and its own of w.
+void scale_each(const float* x, float factor, const EachWeights& w, std::int64_t elements, float* y, const Launch&);
 /// cap * tanh(x / cap)
 void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch&);
 /// y [vectors][n]: elements [begin, begin + n) of each row of x [vectors][m].
