@@ -27,10 +27,9 @@ Collector::Collector(const Graph& graph, LastProduct last) {
 }
 
 void Collector::watch_linear(const Graph& graph, const Node& node, LastProduct last) {
-  const std::size_t n = std::get<Linear>(node.op).products.size();
   Product p{.x = graph.info(node.in[0]).name};
-  for (std::size_t i = 0; i < n; ++i) {
-    const ValueInfo& weight = graph.info(node.in[1 + i]);
+  for (const ProductOperands& operands : product_operands(node.op)) {
+    const ValueInfo& weight = graph.info(node.in[operands.weight]);
     if (!is_of_a_layer(weight.name) && last == LastProduct::Leave) continue;
     const std::string tensor(tensor_of(weight.name));
     if (std::ranges::find(p.weights, tensor) == p.weights.end()) p.weights.push_back(tensor);  // rows of one: once
@@ -45,8 +44,8 @@ void Collector::watch_linear(const Graph& graph, const Node& node, LastProduct l
 
 void Collector::watch_experts(const Graph& graph, const Node& node) {
   Product p{.x = graph.info(node.in[0]).name, .ids = graph.info(node.in[1]).name};
-  for (std::size_t i = 2; i < node.in.size(); ++i) {
-    const ValueInfo& weight = graph.info(node.in[i]);
+  for (const ProductOperands& operands : product_operands(node.op)) {
+    const ValueInfo& weight = graph.info(node.in[operands.weight]);
     p.weights.push_back(weight.name);
     p.width = weight.type.shape[0];
     p.experts = weight.type.shape[2];
@@ -87,6 +86,7 @@ void Collector::add_routed(Product& p) {
   const auto* chosen = reinterpret_cast<const std::int32_t*>(ids.data.data());
   for (std::int64_t route = 0; route < top_k * tokens; ++route) {
     const std::int64_t expert = chosen[route];
+    check(0 <= expert && expert < p.experts, "an expert that there is");
     const std::int64_t row = one_each ? route : route / top_k;
     add_squares(rows + row * p.width, p.width, p.sums.data() + expert * p.width);
     p.counts[static_cast<std::size_t>(expert)] += 1;
