@@ -26,88 +26,84 @@ Collector::Collector(const Graph& graph, LastProduct last) {
   }
 }
 
-void Collector::watch_linear(const Graph& graph, const Node& node, LastProduct last) {
-  const std::size_t n = std::get<Linear>(node.op).products.size();
-  Product p{.x = graph.info(node.in[0]).name};
-  for (std::size_t i = 0; i < n; ++i) {
-    const ValueInfo& weight = graph.info(node.in[1 + i]);
-    if (!is_of_a_layer(weight.name) && last == LastProduct::Leave) continue;
-    const std::string tensor(tensor_of(weight.name));
-    if (std::ranges::find(p.weights, tensor) == p.weights.end()) p.weights.push_back(tensor);  // rows of one: once
-    p.width = weight.type.shape[0];
+Collector::Sums& Collector::sums_of(const ValueInfo& weight, std::int64_t matrices) {
+  const std::string tensor(tensor_of(weight.name));
+  const auto [found, is_new] = sums_.try_emplace(tensor);
+  Sums& s = found->second;
+  if (is_new) {
+    s.width = weight.type.shape[0];
+    s.sums.resize(static_cast<std::size_t>(s.width * matrices));
+    s.counts.resize(static_cast<std::size_t>(matrices));
   }
-  if (p.weights.empty()) return;
-  p.sums.resize(static_cast<std::size_t>(p.width));
-  p.counts.resize(1);
-  seen_[p.x].add.push_back(products_.size());
-  products_.push_back(std::move(p));
+  check(s.width == weight.type.shape[0] && std::ssize(s.counts) == matrices, "products with a tensor see it alike");
+  return s;
+}
+
+void Collector::watch_linear(const Graph& graph, const Node& node, LastProduct last) {
+  for (const ProductOperands& operands : product_operands(node.op)) {
+    const ValueInfo& weight = graph.info(node.in[operands.weight]);
+    if (!is_of_a_layer(weight.name) && last == LastProduct::Leave) continue;
+    std::vector<Sums*>& add = seen_[graph.info(node.in[0]).name].add;
+    Sums& sums = sums_of(weight, 1);
+    if (std::ranges::find(add, &sums) == add.end()) add.push_back(&sums);  // rows of one tensor: once
+  }
 }
 
 void Collector::watch_experts(const Graph& graph, const Node& node) {
-  Product p{.x = graph.info(node.in[0]).name, .ids = graph.info(node.in[1]).name};
-  for (std::size_t i = 2; i < node.in.size(); ++i) {
-    const ValueInfo& weight = graph.info(node.in[i]);
-    p.weights.push_back(weight.name);
-    p.width = weight.type.shape[0];
-    p.experts = weight.type.shape[2];
+  Routed routed{.x = graph.info(node.in[0]).name, .ids = graph.info(node.in[1]).name};
+  for (const ProductOperands& operands : product_operands(node.op)) {
+    const ValueInfo& weight = graph.info(node.in[operands.weight]);
+    routed.sums.push_back(&sums_of(weight, weight.type.shape[2]));
   }
-  p.sums.resize(static_cast<std::size_t>(p.width * p.experts));
-  p.counts.resize(static_cast<std::size_t>(p.experts));
-  seen_[p.x].keep = true;
-  seen_[p.ids].keep = true;
-  seen_[graph.info(node.out[0]).name].routed.push_back(products_.size());
-  products_.push_back(std::move(p));
+  seen_[routed.x].keep = true;
+  seen_[routed.ids].keep = true;
+  seen_[graph.info(node.out[0]).name].routed.push_back(std::move(routed));
 }
 
 void Collector::value(std::string_view value_name, const TensorView& view) {
   const std::string name(value_name);
   const Seen& seen = seen_.at(name);
-  for (const std::size_t i : seen.add) {
-    Product& p = products_[i];
-    add_rows(p, reinterpret_cast<const float*>(view.data), view.type.shape.elements() / p.width);
-  }
+  for (Sums* const sums : seen.add)
+    add_rows(*sums, reinterpret_cast<const float*>(view.data), view.type.shape.elements() / sums->width);
   if (seen.keep) kept_[name] = {view.type, {view.data, view.data + view.type.bytes()}};
-  for (const std::size_t i : seen.routed) add_routed(products_[i]);
+  for (const Routed& routed : seen.routed) {
+    for (Sums* const sums : routed.sums) add_routed(*sums, kept_.at(routed.x), kept_.at(routed.ids));
+  }
 }
 
-void Collector::add_rows(Product& p, const float* x, std::int64_t rows) {
-  for (std::int64_t row = 0; row < rows; ++row) add_squares(x + row * p.width, p.width, p.sums.data());
-  p.counts[0] += rows;
+void Collector::add_rows(Sums& s, const float* x, std::int64_t rows) {
+  for (std::int64_t row = 0; row < rows; ++row) add_squares(x + row * s.width, s.width, s.sums.data());
+  s.counts[0] += rows;
 }
 
 /// x is [k, tokens], the same for all experts of a token, or [k, top_k, tokens].
-void Collector::add_routed(Product& p) {
-  const Kept& x = kept_.at(p.x);
-  const Kept& ids = kept_.at(p.ids);
+void Collector::add_routed(Sums& s, const Kept& x, const Kept& ids) {
   const std::int64_t top_k = ids.type.shape[0], tokens = ids.type.shape[1];
-  const bool one_each = x.type.shape.elements() == p.width * top_k * tokens;
-  check(one_each || x.type.shape.elements() == p.width * tokens,
+  const bool one_each = x.type.shape.elements() == s.width * top_k * tokens;
+  check(one_each || x.type.shape.elements() == s.width * tokens,
         "a row of the input for each token, or for each route");
   const auto* rows = reinterpret_cast<const float*>(x.data.data());
   const auto* chosen = reinterpret_cast<const std::int32_t*>(ids.data.data());
   for (std::int64_t route = 0; route < top_k * tokens; ++route) {
     const std::int64_t expert = chosen[route];
+    check(0 <= expert && expert < std::ssize(s.counts), "an expert that there is");
     const std::int64_t row = one_each ? route : route / top_k;
-    add_squares(rows + row * p.width, p.width, p.sums.data() + expert * p.width);
-    p.counts[static_cast<std::size_t>(expert)] += 1;
+    add_squares(rows + row * s.width, s.width, s.sums.data() + expert * s.width);
+    s.counts[static_cast<std::size_t>(expert)] += 1;
   }
 }
 
 std::vector<ImportanceEntry> Collector::entries() const {
   std::vector<ImportanceEntry> entries;
-  for (const Product& p : products_) {
-    ImportanceEntry e{.tensor = {}, .sums = {}, .counts = p.counts};
-    for (const double sum : p.sums) e.sums.push_back(static_cast<float>(sum));
-    const bool finite = std::ranges::all_of(e.sums, [](float v) { return std::isfinite(v); });
-    for (const std::string& weight : p.weights) {
-      if (!finite)
-        throw Error(ErrorKind::Numeric,
-                    ErrorParts{.file = {},
-                               .subject = tensor_subject(weight),
-                               .problem = "the squares of what enters it do not add up to a finite number"});
-      e.tensor = weight;
-      entries.push_back(e);
-    }
+  for (const auto& [tensor, s] : sums_) {
+    ImportanceEntry e{.tensor = tensor, .sums = {}, .counts = s.counts};
+    for (const double sum : s.sums) e.sums.push_back(static_cast<float>(sum));
+    if (!std::ranges::all_of(e.sums, [](float v) { return std::isfinite(v); }))
+      throw Error(ErrorKind::Numeric,
+                  ErrorParts{.file = {},
+                             .subject = tensor_subject(tensor),
+                             .problem = "the squares of what enters it do not add up to a finite number"});
+    entries.push_back(std::move(e));
   }
   return entries;
 }

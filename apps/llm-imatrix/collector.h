@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ class Collector final : public Observer {
  public:
   /// `graph`: of any bucket; names are the same in all.
   Collector(const Graph& graph, LastProduct);
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
 
   bool wants_value(std::string_view name) override { return seen_.contains(std::string(name)); }
   void value(std::string_view name, const TensorView& view) override;
@@ -29,33 +32,35 @@ class Collector final : public Observer {
   std::vector<ImportanceEntry> entries() const;
 
  private:
-  /// Matrices that share their input, and so their sums.
-  struct Product {
-    std::vector<std::string> weights = {};
+  /// Of a tensor, whichever products it is in: rows of one are products of their own, and a layer may be gone through
+  /// more than once.
+  struct Sums {
     std::int64_t width = 0;
-    std::int64_t experts = 0;  ///< 0: no experts
-    std::string x = {};
-    std::string ids = {};           ///< a value, only with experts
-    std::vector<double> sums = {};  ///< [width, max(1, experts)]: thousands of tokens are summed
+    std::vector<double> sums = {};  ///< [width, matrices]: thousands of tokens are summed
     std::vector<std::int64_t> counts = {};
+  };
+  struct Routed {
+    std::string x = {}, ids = {};  ///< values
+    std::vector<Sums*> sums = {};
   };
   /// What is to be done when a value has come.
   struct Seen {
-    bool keep = false;                ///< for a product whose experts are chosen later
-    std::vector<std::size_t> add;     ///< products with this input
-    std::vector<std::size_t> routed;  ///< products with experts, of which this is a result: their operands are there
+    bool keep = false;           ///< for a product whose experts are chosen later
+    std::vector<Sums*> add;      ///< of products with this input
+    std::vector<Routed> routed;  ///< of products with experts, of which this is a result: their operands are there
   };
   struct Kept {
     TensorType type;
     std::vector<std::byte> data;
   };
 
+  Sums& sums_of(const ValueInfo& weight, std::int64_t matrices);
   void watch_linear(const Graph&, const Node&, LastProduct);
   void watch_experts(const Graph&, const Node&);
-  void add_rows(Product&, const float* x, std::int64_t rows);
-  void add_routed(Product&);
+  static void add_rows(Sums&, const float* x, std::int64_t rows);
+  static void add_routed(Sums&, const Kept& x, const Kept& ids);
 
-  std::vector<Product> products_;
+  std::map<std::string, Sums> sums_;  ///< by tensor; they stay where they are
   std::unordered_map<std::string, Seen> seen_;
   std::unordered_map<std::string, Kept> kept_;
 };

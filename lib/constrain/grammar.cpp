@@ -18,22 +18,53 @@ using Rules = std::vector<BuiltRule>;
 
 bool nullable_count(const BuiltRule& r) { return r.counted && r.min == 0; }
 
-/// Calls `with(state)` for the state and those behind calls that may match the empty text.
+/// Calls `with(state)` for the start and the states behind calls that may match the empty text.
 template <class Function>
-void for_states_before_a_byte(const Automaton& a, StateId from, const std::vector<bool>& nullable,
-                              const Function& with) {
-  std::vector<StateId> todo{from};
-  std::vector<StateId> seen;
+void for_states_before_a_byte(const Automaton& a, const std::vector<bool>& nullable, const Function& with) {
+  std::vector<StateId> todo{0};
+  std::vector<bool> seen(a.states.size());
+  seen[0] = true;
   while (!todo.empty()) {
-    const StateId s = todo.back();
+    const Automaton::State& state = a.states[todo.back()];
     todo.pop_back();
-    if (std::find(seen.begin(), seen.end(), s) != seen.end()) continue;
-    seen.push_back(s);
-    with(a.states[s]);
-    for (const auto& c : a.states[s].calls) {
-      if (nullable[c.rule]) todo.push_back(c.target);
+    with(state);
+    for (const auto& c : state.calls) {
+      if (!nullable[c.rule] || seen[c.target]) continue;
+      seen[c.target] = true;
+      todo.push_back(c.target);
     }
   }
+}
+
+/// All states, each behind those that its calls of nullable rules lead to, as far as these do not lead back.
+std::vector<StateId> empty_targets_first(const Automaton& a, const std::vector<bool>& nullable) {
+  std::vector<StateId> order;
+  std::vector<bool> seen(a.states.size());
+  std::vector<std::pair<StateId, std::size_t>> path;  // a state and how many of its calls were followed
+  const auto open = [&](StateId s) {
+    seen[s] = true;
+    path.emplace_back(s, 0);
+  };
+  for (StateId s = 0; s < a.states.size(); ++s) {
+    if (!seen[s]) open(s);
+    while (!path.empty()) {
+      auto& [state, followed] = path.back();
+      const auto& calls = a.states[state].calls;
+      while (followed < calls.size() && (!nullable[calls[followed].rule] || seen[calls[followed].target])) ++followed;
+      if (followed == calls.size()) {
+        order.push_back(state);
+        path.pop_back();
+      } else {
+        open(calls[followed].target);
+      }
+    }
+  }
+  return order;
+}
+
+ByteSet bytes_of(const Automaton::ByteEdge& e) {
+  const ByteSet all = ~ByteSet();
+  return all >> (255u - e.last + e.first) << e.first;
 }
 
 std::vector<bool> nullable_rules(const Rules& rules) {
@@ -42,7 +73,7 @@ std::vector<bool> nullable_rules(const Rules& rules) {
     if (nullable[r] || !rules[r].built) return false;
     bool empty = nullable_count(rules[r]);
     if (!rules[r].counted) {
-      for_states_before_a_byte(rules[r].automaton, 0, nullable,
+      for_states_before_a_byte(rules[r].automaton, nullable,
                                [&](const Automaton::State& s) { empty = empty || s.accepting; });
     }
     nullable[r] = empty;
@@ -160,48 +191,89 @@ class GrammarLayout {
     }
   }
 
-  ByteSet first_bytes(const Automaton& a, StateId s) const {
+  /// Bytes that can come next in a state, behind calls only where these may match the empty text.
+  ByteSet own_first_bytes(const Automaton::State& state) const {
     ByteSet set;
-    for_states_before_a_byte(a, s, nullable_, [&](const Automaton::State& state) {
-      for (const auto& e : state.bytes) {
-        for (unsigned b = e.first; b <= e.last; ++b) set.set(b);
-      }
-      for (const auto& c : state.calls) set |= first_[c.rule];
-    });
+    for (const auto& e : state.bytes) set |= bytes_of(e);
+    for (const auto& c : state.calls) set |= first_[c.rule];
     return set;
   }
 
-  void find_follow() {
+  void find_first() {
     first_.resize(rules_.size());
     visit_until_stable(chosen_.size(), [&](std::size_t i) {
-      const RuleId r = chosen_[i];
-      const ByteSet before = std::exchange(first_[r], first_bytes(rules_[r].automaton, 0));
-      return before != first_[r];
+      ByteSet& first = first_[chosen_[i]];
+      const ByteSet before = first;
+      for_states_before_a_byte(rules_[chosen_[i]].automaton, nullable_,
+                               [&](const Automaton::State& s) { first |= own_first_bytes(s); });
+      return before != first;
     });
-    // Where a call returns to: first bytes there, and whether the caller may end there.
-    struct Site {
-      RuleId caller, callee;
-      ByteSet next;
-      bool ends;
-    };
+  }
+
+  /// What can come next in a state or behind it without a byte.
+  struct Ahead {
+    ByteSet first;
+    bool ends = false;  ///< the rule can
+    bool operator==(const Ahead&) const = default;
+  };
+  /// [state]
+  std::vector<Ahead> find_ahead(const Automaton& a) const {
+    std::vector<Ahead> ahead;
+    for (const auto& s : a.states) ahead.push_back({own_first_bytes(s), s.accepting});
+    const std::vector<StateId> order = empty_targets_first(a, nullable_);
+    for (bool changed = true; changed;) {  // once, and once more for each call that leads back
+      changed = false;
+      for (const StateId s : order) {
+        const Ahead before = ahead[s];
+        for (const auto& c : a.states[s].calls) {
+          if (!nullable_[c.rule]) continue;
+          ahead[s].first |= ahead[c.target].first;
+          ahead[s].ends |= ahead[c.target].ends;
+        }
+        changed |= before != ahead[s];
+      }
+    }
+    return ahead;
+  }
+
+  /// Where the calls of a rule by another one return to, all taken together.
+  struct Site {
+    RuleId caller, callee;
+    Ahead next;
+  };
+  std::vector<Site> find_sites() const {
     std::vector<Site> sites;
+    constexpr std::size_t kNoSite = ~std::size_t{0};
+    std::vector<std::size_t> site_of(rules_.size(), kNoSite);  // of a callee, called by this caller or an earlier one
     for (const RuleId r : chosen_) {
       const Automaton& a = rules_[r].automaton;
+      const std::vector<Ahead> ahead = find_ahead(a);
+      const std::size_t begin = sites.size();
       for (const auto& s : a.states) {
         for (const auto& c : s.calls) {
-          bool ends = false;
-          for_states_before_a_byte(a, c.target, nullable_, [&](const Automaton::State& t) { ends |= t.accepting; });
-          sites.push_back({r, c.rule, first_bytes(a, c.target), ends});
+          std::size_t& at = site_of[c.rule];
+          if (at == kNoSite || at < begin) {
+            at = sites.size();
+            sites.push_back({r, c.rule, {}});
+          }
+          sites[at].next.first |= ahead[c.target].first;
+          sites[at].next.ends |= ahead[c.target].ends;
         }
       }
     }
+    return sites;
+  }
+
+  void find_follow() {
+    find_first();
+    const std::vector<Site> sites = find_sites();
     follow_.resize(rules_.size());
     visit_until_stable(sites.size(), [&](std::size_t i) {
       const Site& site = sites[i];
       const ByteSet before = follow_[site.callee];
-      follow_[site.callee] |= site.next;
-      if (site.ends) follow_[site.callee] |= follow_[site.caller];
-      if (site.ends && rules_[site.caller].counted) follow_[site.callee] |= first_[site.caller];
+      follow_[site.callee] |= site.next.first;
+      if (site.next.ends) follow_[site.callee] |= follow_[site.caller];
+      if (site.next.ends && rules_[site.caller].counted) follow_[site.callee] |= first_[site.caller];
       return before != follow_[site.callee];
     });
   }

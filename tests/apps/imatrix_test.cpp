@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "backend/registry/registry.h"
 #include "gguf/file.h"
+#include "model/stored_weight.h"
+#include "models/registry.h"
 #include "programs.h"
+#include "runtime/session.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -71,6 +75,84 @@ void check_near(const std::vector<float>& got, const std::vector<double>& expect
 
 std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
+/// Every value of a step, by name.
+struct EveryValue final : Observer {
+  bool wants_value(std::string_view) override { return true; }
+  void value(std::string_view name, const TensorView& view) override {
+    values[std::string(name)].assign(view.data, view.data + view.type.bytes());
+  }
+  template <class T>
+  std::vector<T> of(const std::string& name) const {
+    const std::vector<std::byte>& bytes = values.at(name);
+    std::vector<T> out(bytes.size() / sizeof(T));
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  }
+  std::map<std::string, std::vector<std::byte>> values;
+};
+
+struct ExpectedEntry {
+  std::vector<double> sums;
+  std::vector<std::int64_t> counts;
+};
+using ExpectedEntries = std::map<std::string, ExpectedEntry>;
+
+/// What a product's x adds to the entry of one of its matrices, whose shape is the file's.
+void add_product(const EveryValue& step, const std::string& x_name, const std::optional<std::string>& ids_name,
+                 const Shape& shape, ExpectedEntry& e) {
+  const auto width = static_cast<std::size_t>(shape[0]);
+  const std::vector<float> x = step.of<float>(x_name);
+  const std::size_t rows = x.size() / width;
+  const std::vector<std::int32_t> ids = ids_name ? step.of<std::int32_t>(*ids_name) : std::vector<std::int32_t>(rows);
+  e.sums.resize(width * static_cast<std::size_t>(ids_name ? shape[2] : 1));
+  e.counts.resize(e.sums.size() / width);
+  for (std::size_t route = 0; route < ids.size(); ++route) {
+    const std::size_t row = route * rows / ids.size(), matrix = static_cast<std::size_t>(ids[route]);
+    for (std::size_t j = 0; j < width; ++j)
+      e.sums.at(matrix * width + j) += std::pow(static_cast<double>(x.at(row * width + j)), 2);
+    e.counts.at(matrix) += 1;
+  }
+}
+
+/// From what the reference backend computed: of each product in the layers, the operands that are weights by name.
+void add_step(const Graph& graph, const GgufFile& file, const EveryValue& step, ExpectedEntries& expected) {
+  std::set<std::pair<std::string, std::string>> done;  // rows of one tensor with the same x: once
+  for (const Node& node : graph.nodes()) {
+    const bool experts = std::holds_alternative<ExpertLinear>(node.op);
+    if (!experts && !std::holds_alternative<Linear>(node.op)) continue;
+    const std::string x = graph.info(node.in[0]).name;
+    const auto ids = experts ? std::optional(graph.info(node.in[1]).name) : std::nullopt;
+    for (const std::uint32_t operand : node.in) {
+      const std::string tensor(tensor_of(graph.info(operand).name));
+      const bool watched = experts || tensor.starts_with("blk.");  // not the one that gives the logits
+      if (!watched || !tensor.ends_with(".weight") || !done.emplace(tensor, x).second) continue;
+      add_product(step, x, ids, file.tensors().find(tensor)->type.shape, expected[tensor]);
+    }
+  }
+}
+
+ExpectedEntries expected_entries(const std::string& path, const std::vector<int>& tokens) {
+  Warnings warnings;
+  const auto model = Model::load({.path = path, .backend = "reference", .progress = {}}, warnings);
+  const Graph graph = model->graph({});
+  Session session(*model, {.context = kChunk});
+  const SequenceId sequence = session.create();
+  ExpectedEntries expected;
+  for (std::size_t at = 0; at + kChunk <= tokens.size(); at += kChunk) {
+    std::vector<Token> chunk(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                             tokens.begin() + static_cast<std::ptrdiff_t>(at + kChunk));
+    const SpecialTokens& special = model->tokenizer().special();
+    if (special.add_bos) chunk[0] = special.bos;
+    EveryValue step;
+    session.observer = &step;
+    session.rewind(sequence, 0);
+    const Append work{sequence, chunk, Logits::All};
+    session.eval({&work, 1});
+    add_step(graph, model->file(), step, expected);
+  }
+  return expected;
+}
+
 }  // namespace
 
 TEST_CASE("the first layer's sums are those of its normalised embeddings", "[imatrix]") {
@@ -101,6 +183,28 @@ TEST_CASE("the first layer's sums are those of its normalised embeddings", "[ima
   // Every matrix of the layers, also of the last one, for every token; not the one that gives the logits.
   CHECK(entries.size() == 2 * 7);
   for (const auto& [name, e] : entries) CHECK(e.counts.front() == static_cast<std::int64_t>(chunks) * kChunk);
+}
+
+TEST_CASE("of each family, matrices have the sums of what entered them, and nothing else has", "[imatrix]") {
+  std::vector<TinyOptions> all{{.arch = "gpt-oss", .layers = 2, .n_embd = 32, .d_ff = 32}};  // as wide as published
+  for (const Architecture& a : architectures()) all.push_back({.arch = std::string(a.name), .layers = 2});
+  for (const TinyOptions& o : all) {
+    INFO(o.arch << ", experts " << o.d_ff << " wide");
+    TempDir folder;
+    const std::string model = write_model(folder, tiny_model(o));
+    const Entries entries = entries_of(collect(folder, model, {"--backend", "reference"}));
+    const ExpectedEntries expected = expected_entries(model, tokens_of(model, folder));
+    for (const auto& [name, e] : entries) {
+      INFO(name);
+      CHECK(expected.contains(name));
+    }
+    for (const auto& [name, e] : expected) {
+      INFO(name);
+      REQUIRE(entries.contains(name));
+      CHECK(entries.at(name).counts == e.counts);
+      check_near(entries.at(name).sums, e.sums, 1e-6);
+    }
+  }
 }
 
 TEST_CASE("experts are counted one by one", "[imatrix]") {

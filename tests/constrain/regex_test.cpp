@@ -1,6 +1,8 @@
 // Regular expressions and choices.
 #include "constrain/regex.h"
 
+#include <ctime>
+
 #include "matching.h"
 #include "support/catch.h"
 
@@ -111,4 +113,24 @@ TEST_CASE("choices are exact texts", "[regex]") {
   CHECK_THAT(grammar_error([] { grammar_from_choices({}); }), contains("no choices"));
   const std::vector<std::string> empty{"a", ""};
   CHECK_THAT(grammar_error([&] { grammar_from_choices(empty); }), contains("empty"));
+}
+
+TEST_CASE("many repetitions of what may be empty compile in time that grows with their number", "[regex]") {
+  const std::clock_t begin = std::clock();
+  const std::vector<std::pair<const char*, char>> cases{{"([a-z]{0,300},?){0,4000}", ','},
+                                                        {"([a-z]{0,300} {0,300}){0,4000}", ' '}};
+  for (const auto& [pattern, between] : cases) {
+    INFO(pattern);
+    const Grammar g = grammar_from_regex(pattern);
+    CHECK(g.states().size() > 8000);
+    // Every repetition may be followed by another one, and by the end.
+    for (const Grammar::Rule& rule : g.rules()) {
+      if (!rule.counted) continue;
+      CHECK(rule.follow['a']);
+      CHECK(rule.follow[static_cast<unsigned char>(between)]);
+      CHECK_FALSE(rule.follow['.']);
+    }
+  }
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  CHECK(seconds < 20);  // some 0.03; minutes where each call looks through all that follow
 }
