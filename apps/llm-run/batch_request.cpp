@@ -406,7 +406,7 @@ Json typed(const Json& columns, WrittenMembers& written) {
   Json out = Json::object();
   for (const auto& [name, value] : columns.items()) {
     const std::string& cell = value.get_ref<const std::string&>();
-    if (name != "prompt" && cell.empty()) continue;
+    if (cell.empty()) continue;
     if (name != "prompt" && !utf8::valid(cell)) invalid("column " + in_key(name) + " is not UTF-8");
     const bool text = std::find(kTexts.begin(), kTexts.end(), name) != kTexts.end();
     std::string twice;

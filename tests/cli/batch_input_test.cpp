@@ -429,6 +429,18 @@ TEST_CASE("a key that means nothing is told with its line and the one that is me
   CHECK(contains(o.err, "key \"whatever\" of 1 row has no meaning here (line 3)\n"));
 }
 
+TEST_CASE("an empty cell is a prompt that is not there") {
+  const Bench bench;
+  const auto input = bench.file("in.csv", "id,prompt,notes\n1,ab,z\n2,,c\n").string();
+  const Outcome o = bench({"--batch", input});
+  CHECK(o.code == 7);
+  const auto lines = lines_by_id(o);
+  CHECK(message(lines.at("1")).empty());
+  CHECK(lines.at("2")["error"]["code"] == "invalid_request");
+  CHECK(message(lines.at("2")) == "neither \"messages\" nor \"prompt\"");
+  CHECK(contains(bench({"--batch", input, "--dry-run"}).out, "2, of which 1 cannot be run"));
+}
+
 TEST_CASE("a row of many answers takes the memory of one") {
   if (kSanitized) return;
   const Bench bench;
