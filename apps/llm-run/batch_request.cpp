@@ -272,7 +272,10 @@ void read_grammar(BatchRequest& r, const Json& v, std::string_view key) {
 }
 void read_response_format(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
   const Json type = v.is_object() ? v.value("type", Json()) : Json();
-  if (type == "text") return;
+  if (type == "text") {
+    r.changes.free_of_form = true;
+    return;
+  }
   if (type == "json_object") {
     if (!v.contains("schema")) return read_schema(r, Json::object(), "{}", key);
     return read_schema(r, v["schema"], written_members(written).at("schema"), key);

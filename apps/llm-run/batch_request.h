@@ -60,6 +60,7 @@ struct RowChanges {
   std::optional<int> logprobs;            ///< the likeliest tokens that are told for each, or kNoLogprobs
   std::string form;                       ///< key of the constraint that holds for the answer; empty: none of its own
   std::shared_ptr<const Grammar> grammar;
+  bool free_of_form = false;  ///< without one of its own: has not that of the command line either
 };
 
 struct BatchRequest {

@@ -42,7 +42,7 @@ std::vector<BatchRowMaker::RowPrompted> BatchRowMaker::prompts_of(const BatchReq
 
 /// Rows with the same form share what is known about it.
 std::shared_ptr<TokenMasks> BatchRowMaker::constraint_of(const RowChanges& changes) {
-  if (!changes.grammar) return common_.constraint;
+  if (!changes.grammar) return changes.free_of_form ? nullptr : common_.constraint;
   std::shared_ptr<TokenMasks>& masks = constraints_[changes.form];
   if (!tree_) tree_ = std::make_shared<const TokenTree>(model_.tokenizer());
   if (!masks) masks = std::make_shared<TokenMasks>(changes.grammar, tree_);

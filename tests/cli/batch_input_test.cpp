@@ -441,6 +441,26 @@ TEST_CASE("an empty cell is a prompt that is not there") {
   CHECK(contains(bench({"--batch", input, "--dry-run"}).out, "2, of which 1 cannot be run"));
 }
 
+TEST_CASE("a row that asks for plain text has no form") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"form","prompt":"ab"}
+{"id":"text","prompt":"ab","response_format":{"type":"text"}}
+{"id":"own","prompt":"ab","response_format":{"type":"text"},"json_schema":{"type":"null"}}
+)");
+  const auto said = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--batch", input.string(), "--temp", "0"});
+    std::map<std::string, std::string> texts;
+    for (const auto& [id, line] : lines_by_id(bench(more)))
+      texts[id] = line["response"]["body"]["choices"][0]["text"].get<std::string>();
+    return texts;
+  };
+  const auto formed = said({"-j", R"({"const":1})"}), free = said({});
+  CHECK(formed.at("form") == "1");
+  CHECK(formed.at("text") == free.at("text"));
+  CHECK(free.at("text").size() > 1);
+  CHECK(formed.at("own") == "null");
+}
+
 TEST_CASE("a row of many answers takes the memory of one") {
   if (kSanitized) return;
   const Bench bench;
