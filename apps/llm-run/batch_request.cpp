@@ -194,9 +194,10 @@ void read_ignore_eos(BatchRequest& r, const Json& v, std::string_view key) {
 }
 void read_stop(BatchRequest& r, const Json& v, std::string_view key) {
   const Json list = v.is_array() ? v : Json::array({v});
+  std::vector<std::string>& texts = r.changes.stop_strings.emplace();
   for (const Json& text : list) {
-    r.changes.stop_strings.push_back(string(text, key));
-    if (r.changes.stop_strings.back().empty()) invalid(in_key(key) + ": an empty text would end every answer at once");
+    texts.push_back(string(text, key));
+    if (texts.back().empty()) invalid(in_key(key) + ": an empty text would end every answer at once");
   }
 }
 /// {"15043": -100}, or [[15043, -100], ...] where false forbids the token.
@@ -538,7 +539,7 @@ AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common)
   } else if (r.changes.logprobs) {
     a.logprobs = r.changes.logprobs;
   }
-  a.stop_strings.insert(a.stop_strings.end(), r.changes.stop_strings.begin(), r.changes.stop_strings.end());
+  if (r.changes.stop_strings) a.stop_strings = *r.changes.stop_strings;
   return a;
 }
 

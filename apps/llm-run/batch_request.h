@@ -53,12 +53,12 @@ constexpr int kNoLogprobs = -1;  ///< asked for by a row whose command line has 
 struct RowChanges {
   std::vector<std::pair<const SamplingParameter*, double>> sampling;
   std::optional<std::uint64_t> seed;
-  std::vector<LogitBias> logit_bias;
+  std::vector<LogitBias> logit_bias;  ///< beside those of the command line
   std::optional<std::int64_t> max_tokens;
   std::optional<AnswerOptions::EndToken> end_token;
-  std::vector<std::string> stop_strings;  ///< beside those of the command line
-  std::optional<int> logprobs;            ///< the likeliest tokens that are told for each, or kNoLogprobs
-  std::string form;                       ///< key of the constraint that holds for the answer; empty: none of its own
+  std::optional<std::vector<std::string>> stop_strings;  ///< in place of the command line's
+  std::optional<int> logprobs;  ///< the likeliest tokens that are told for each, or kNoLogprobs
+  std::string form;             ///< key of the constraint that holds for the answer; empty: none of its own
   std::shared_ptr<const Grammar> grammar;
   bool free_of_form = false;  ///< without one of its own: has not that of the command line either
 };

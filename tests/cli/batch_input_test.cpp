@@ -461,6 +461,27 @@ TEST_CASE("a row that asks for plain text has no form") {
   CHECK(formed.at("own") == "null");
 }
 
+TEST_CASE("a row's stop texts take the place of the command line's") {
+  const Bench bench;
+  const std::string whole =
+      lines_by_id(bench({"--batch", bench.file("one.jsonl", R"({"id":"a","prompt":"ab"})").string(), "--temp", "0"}))
+          .at("a")["response"]["body"]["choices"][0]["text"];
+  const auto ascii = std::find_if(whole.begin() + 1, whole.end(), [](char c) { return c > ' ' && c != '"'; });
+  REQUIRE(ascii != whole.end());
+  const std::string end(1, *ascii), cut = whole.substr(0, whole.find(end));
+  const auto input = bench.file("in.jsonl", R"({"id":"common","prompt":"ab"}
+{"id":"null","prompt":"ab","stop":null}
+{"id":"own","prompt":"ab","stop":"\u0001"}
+{"id":"none","prompt":"ab","stop":[]}
+)");
+  const auto lines = lines_by_id(bench({"--batch", input.string(), "--temp", "0", "-r", end}));
+  const auto text = [&](const std::string& id) { return lines.at(id)["response"]["body"]["choices"][0]["text"]; };
+  CHECK(text("common") == cut);
+  CHECK(text("null") == cut);
+  CHECK(text("own") == whole);
+  CHECK(text("none") == whole);
+}
+
 TEST_CASE("a row of many answers takes the memory of one") {
   if (kSanitized) return;
   const Bench bench;
