@@ -135,6 +135,7 @@ void BatchRun::read_rows() {
   const RowRules rules{.template_row = o.template_row};
   requests_ = read_batch(o.input, batch_format(o.format, o.input), rules, o.limit);
   print_warnings(warnings_of_keys(requests_));
+  note_options_beside(requests_);
 }
 
 void BatchRun::skip_known() {

@@ -424,12 +424,8 @@ Json typed(const Json& columns, WrittenMembers& written) {
   return out;
 }
 
-void read_columns(BatchRequest& r, const Json& columns, const WrittenMembers& written, const RowRules& rules) {
-  if (!rules.template_row) {
-    read_flat(r, columns, written);
-    return;
-  }
-  for (const std::string& name : template_columns(*rules.template_row)) {
+void fill_prompt(BatchRequest& r, const std::string& row_template, const Json& columns, const WrittenMembers& written) {
+  for (const std::string& name : template_columns(row_template)) {
     if (columns.contains(name) && columns[name].is_null()) invalid(in_key(name) + " is null, and the prompt needs it");
     if (columns.contains(name)) continue;
     std::vector<std::string> names;
@@ -437,7 +433,40 @@ void read_columns(BatchRequest& r, const Json& columns, const WrittenMembers& wr
     r.missing_column = name;
     invalid(no_column(name, names));
   }
-  r.prompts = {PlainPrompt{fill_template(*rules.template_row, columns, written)}};
+  r.prompts = {PlainPrompt{fill_template(row_template, columns, written)}};
+}
+
+template <std::size_t N, class K>
+bool names(const std::array<K, N>& keys, std::string_view name) {
+  return std::any_of(keys.begin(), keys.end(), [&](const K& key) { return key.name == name; });
+}
+
+/// Of a row whose prompt a template makes: the keys of options that the template does not insert. What else there is
+/// are columns that nobody asked for.
+Json options_beside(const std::string& row_template, const Json& columns) {
+  const std::vector<std::string> inserted = template_columns(row_template);
+  Json options = Json::object();
+  for (const auto& [name, value] : columns.items()) {
+    const bool known = names(kKeys, name) || names(kWrittenKeys, name) || find_sampling_parameter(name) != nullptr;
+    if (known && std::find(inserted.begin(), inserted.end(), name) == inserted.end()) options[name] = value;
+  }
+  return options;
+}
+
+/// Variables of a chat template are those of a row's own messages.
+void drop_variables(BatchRequest& r, Json& options) {
+  for (const char* name : {"chat_template_kwargs", "tools", "reasoning_effort"}) {
+    if (has_value(options, name)) r.ignored_keys.emplace_back(name);
+    options.erase(name);
+  }
+}
+
+void read_options_beside(BatchRequest& r, Json options, const WrittenMembers& written) {
+  drop_variables(r, options);
+  for (const auto& [name, value] : options.items()) {
+    if (!value.is_null()) r.options_beside.push_back(name);
+  }
+  read_keys(r, options, written);
 }
 
 /// Ids are what results are found by again.
@@ -500,7 +529,8 @@ BatchRequest request_from_json(std::string_view text, std::size_t line, const Ro
     refuse_twice(twice);
     const WrittenMembers written = written_members(text);
     if (rules.template_row) {
-      read_columns(r, object, written, rules);
+      fill_prompt(r, *rules.template_row, object, written);
+      read_options_beside(r, options_beside(*rules.template_row, object), written);
     } else if (object.contains("body")) {
       read_openai(r, object, written);
     } else {
@@ -513,8 +543,13 @@ BatchRequest request_from_columns(const Json& columns, std::size_t line, const R
   return guarded(line, [&](BatchRequest& r) {
     read_id(r, columns);
     WrittenMembers written;
-    const Json object = rules.template_row ? columns : typed(columns, written);
-    read_columns(r, object, written, rules);
+    if (!rules.template_row) {
+      const Json object = typed(columns, written);
+      return read_flat(r, object, written);
+    }
+    fill_prompt(r, *rules.template_row, columns, written);
+    const Json options = typed(options_beside(*rules.template_row, columns), written);
+    read_options_beside(r, options, written);
   });
 }
 

@@ -72,14 +72,16 @@ struct BatchRequest {
   int choices = 1;    ///< of each prompt
   std::string model;  ///< that the row was written for; empty: not said
   std::optional<RowFailure> failure;
-  std::string missing_column;             ///< that the row template wants: why it failed
-  std::vector<std::string> ignored_keys;  ///< that mean nothing here: warned about
-  Warnings warnings;                      ///< of its schema
+  std::string missing_column;               ///< that the row template wants: why it failed
+  std::vector<std::string> ignored_keys;    ///< that mean nothing here: warned about
+  std::vector<std::string> options_beside;  ///< keys that count although the row template makes the prompt
+  Warnings warnings;                        ///< of its schema
 };
 
 /// How rows are read.
 struct RowRules {
-  /// Text with {column} in it: each row is an object of columns, the filled text its prompt.
+  /// Text with {column} in it: each row is an object of columns, the filled text its prompt, and other columns count
+  /// only where they are keys of options.
   std::optional<std::string> template_row;
 };
 

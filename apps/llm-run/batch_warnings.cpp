@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "common/messages.h"
 
 namespace llm::app {
 namespace {
@@ -88,6 +89,15 @@ Warnings warnings_of_keys(std::span<const BatchRequest> requests) {
     warnings.push_back({"ignored-key", told});
   }
   return warnings;
+}
+
+void note_options_beside(std::span<const BatchRequest> requests) {
+  std::set<std::string> keys;
+  for (const BatchRequest& r : requests) keys.insert(r.options_beside.begin(), r.options_beside.end());
+  if (keys.empty()) return;
+  std::string list;
+  for (const std::string& key : keys) list += (list.empty() ? "\"" : ", \"") + key + "\"";
+  note("rows have options of their own beside --template-row: " + list);
 }
 
 Warnings warnings_of_other_models(std::span<const BatchRequest> requests, const ModelOptions& options,

@@ -12,6 +12,8 @@ namespace llm::app {
 
 /// Keys of rows that mean nothing, and what schemas have that has no effect.
 Warnings warnings_of_keys(std::span<const BatchRequest>);
+/// Where a template makes the prompts: a column that happens to be called as an option is one.
+void note_options_beside(std::span<const BatchRequest>);
 /// A row may say which model it was written for. All run on this one.
 Warnings warnings_of_other_models(std::span<const BatchRequest>, const ModelOptions&, const Metadata&);
 /// A row's tools, and what else it gives to a chat template that has no use for it, would be lost without a word.

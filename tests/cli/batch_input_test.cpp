@@ -482,6 +482,35 @@ TEST_CASE("a row's stop texts take the place of the command line's") {
   CHECK(text("none") == whole);
 }
 
+TEST_CASE("options of a row count beside a template, and its columns are text alone") {
+  const Bench bench;
+  const std::string rows = R"({"id":"a","word":"b","max_tokens":3,"tools":[1],"prompt":5,"color":"red"}
+{"id":"b","word":"b","n":"x"}
+{"id":"c","word":"b","max_tokens":"five"}
+{"id":"d","word":"b","json_schema":{"type":"null"},"temperature":0}
+)";
+  const auto run = [&](const char* name, const std::string& text, const char* row_template) {
+    return bench({"--batch", bench.file(name, text).string(), "--template-row", row_template});
+  };
+  const Outcome o = run("in.jsonl", rows, "a{word}");
+  const auto lines = lines_by_id(o);
+  REQUIRE(lines.size() == 4);
+  CHECK(lines.at("a")["response"]["body"]["usage"]["completion_tokens"] == 3);
+  CHECK(message(lines.at("b")) == "\"n\" is not a whole number");
+  CHECK(message(lines.at("c")) == "\"max_tokens\" is not a whole number");
+  CHECK(lines.at("d")["response"]["body"]["choices"][0]["text"] == "null");
+  CHECK(contains(o.err, "key \"tools\" of 1 row has no meaning here"));
+  CHECK_FALSE(contains(o.err, "color"));
+  CHECK(contains(o.err,
+                 "note: rows have options of their own beside --template-row: \"json_schema\", \"max_tokens\", "
+                 "\"n\", \"temperature\"\n"));
+  const Outcome column = run("in.jsonl", R"({"id":"a","n":"x"})", "a{n}");
+  CHECK(column.code == 0);
+  CHECK_FALSE(contains(column.err, "options of their own"));
+  CHECK(lines_by_id(run("in.csv", "id,word,max_tokens\na,b,3\nb,b,\n", "a{word}"))
+            .at("a")["response"]["body"]["usage"]["completion_tokens"] == 3);
+}
+
 TEST_CASE("a row of many answers takes the memory of one") {
   if (kSanitized) return;
   const Bench bench;
