@@ -69,13 +69,16 @@ std::string place_of(std::size_t at, std::string_view text, const std::string& f
 
 }  // namespace
 
+void warn_of_nul_bytes(const std::string& from, std::string_view text, std::size_t first_line) {
+  const std::size_t nul = text.find('\0');
+  if (nul == std::string_view::npos) return;
+  print_warnings({{"nul-bytes", place_of(nul, text, from, first_line) +
+                                    ": has NUL bytes, as UTF-16 without a byte order mark has; iconv -f UTF-16LE "
+                                    "-t UTF-8 converts such a text"}});
+}
+
 void warn_of_bytes(const std::string& from, std::string_view text, std::size_t first_line) {
-  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    print_warnings({{"nul-bytes", place_of(nul, text, from, first_line) +
-                                      ": has NUL bytes, as UTF-16 without a byte order mark has; iconv -f UTF-16LE "
-                                      "-t UTF-8 converts such a text"}});
-    return;
-  }
+  warn_of_nul_bytes(from, text, first_line);
   if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) {
     print_warnings({{"not-utf8", place_of(valid, text, from, first_line) +
                                      ": is not UTF-8; the tokenizer gets the bytes as they are. iconv -t UTF-8 "
@@ -110,7 +113,7 @@ bool drop_byte_order_mark(std::string& text) {
   return true;
 }
 
-std::string read_text(const std::string& path, std::size_t most) {
+std::string read_unchecked_text(const std::string& path, std::size_t most) {
   std::string text = read_input(path, most);
   const std::string file = path == "-" ? "stdin" : path;
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
@@ -119,7 +122,12 @@ std::string read_text(const std::string& path, std::size_t most) {
         ErrorParts{.file = file, .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
   }
   if (drop_byte_order_mark(text)) verbose(escaped(file, 200) + ": the byte order mark at its beginning is left out");
-  warn_of_bytes(file, text);
+  return text;
+}
+
+std::string read_text(const std::string& path, std::size_t most) {
+  std::string text = read_unchecked_text(path, most);
+  warn_of_bytes(path == "-" ? "stdin" : path, text);
   return text;
 }
 

@@ -20,12 +20,16 @@ std::string read_input(const std::string& path, std::size_t most = kAnySize);
 /// It says how a text is written, and is none of it. False: there was none.
 bool drop_byte_order_mark(std::string& text);
 
-/// Warns of a text that is not UTF-8, or has NUL bytes, of which nothing is changed. `first_line`: the number of its
-/// first line where `from` has others before.
+/// Warns of a text that has NUL bytes, of which nothing is changed. `first_line`: the number of its first line where
+/// `from` has others before.
+void warn_of_nul_bytes(const std::string& from, std::string_view text, std::size_t first_line = 1);
+/// Beside that of one that is not UTF-8, and is nowhere refused for it.
 void warn_of_bytes(const std::string& from, std::string_view text, std::size_t first_line = 1);
 
-/// The same as read_input() of a text, without a byte order mark at its beginning. Warns of its bytes. Throws
-/// ErrorKind::Usage for one that begins as UTF-16 does.
+/// The same as read_input() of a text, without a byte order mark at its beginning. Throws ErrorKind::Usage for one that
+/// begins as UTF-16 does.
+std::string read_unchecked_text(const std::string& path, std::size_t most = kAnySize);
+/// And warns of its bytes.
 std::string read_text(const std::string& path, std::size_t most = kAnySize);
 
 /// The same of one that is said to a model, without the line end that editors put at its end. Notes that others have a

@@ -18,16 +18,18 @@ namespace llm::app {
 namespace {
 
 /// Gets one line after the other with its number, from 1; false ends it. A carriage return before the line feed is no
-/// part of the line.
-void for_each_line(std::string_view text, const std::function<bool(std::string_view, std::size_t)>& visit) {
+/// part of the line. Returns the bytes that were read.
+std::size_t for_each_line(std::string_view text, const std::function<bool(std::string_view, std::size_t)>& visit) {
+  const char* const begin = text.data();
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     const bool blank = line.find_first_not_of(" \t") == std::string_view::npos;
-    if (!blank && !visit(line, number)) return;
+    if (!blank && !visit(line, number)) break;
   }
+  return static_cast<std::size_t>(text.data() - begin);
 }
 
 /// libcsv calls back with fields and ends of rows.
@@ -43,9 +45,11 @@ class CsvReader {
   CsvReader& operator=(const CsvReader&) = delete;
   ~CsvReader() { csv_free(&parser_); }
 
-  void read(std::string_view text) {
+  /// Returns the bytes that were read.
+  std::size_t read(std::string_view text) {
     // A byte at a time: the callbacks have no other way to know the line they are at.
-    for (std::size_t at = 0; at < text.size() && !done_; ++at) {
+    std::size_t at = 0;
+    for (; at < text.size() && !done_; ++at) {
       const bool line_ends = text[at] == '\n' || text[at] == '\r';
       if (!in_row_ && !line_ends) {
         in_row_ = true;
@@ -63,6 +67,7 @@ class CsvReader {
     if (error_) std::rethrow_exception(error_);
     // One row is a slip; all of them are a table of another kind, with semicolons for one.
     if (first_misfit_ && !has_fit_) fail_at(first_misfit_->first, first_misfit_->second + ", and so it is of all rows");
+    return at;
   }
 
  private:
@@ -216,23 +221,34 @@ BatchFormat batch_format(const std::string& name, const std::string& path) {
 
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
                                      std::size_t limit) {
-  const std::string text = read_text(path), name = path == "-" ? "stdin" : path;
+  const std::string text = read_unchecked_text(path), name = path == "-" ? "stdin" : path;
   std::vector<BatchRequest> rows;
   const auto add = [&](BatchRequest r, std::string_view says) {
     r.digest = digest_of(says);
     rows.push_back(std::move(r));
     return rows.size() != limit;
   };
-  if (format == BatchFormat::Csv) {
-    const std::function<bool(BatchRequest, std::string)> row = add;
-    CsvReader(name, rules, row).read(text);
-  } else {
-    for_each_line(text, [&](std::string_view line, std::size_t number) {
+  const auto read = [&]() -> std::size_t {
+    if (format == BatchFormat::Csv) {
+      const std::function<bool(BatchRequest, std::string)> row = add;
+      return CsvReader(name, rules, row).read(text);
+    }
+    return for_each_line(text, [&](std::string_view line, std::size_t number) {
       return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number)
                                               : request_from_json(line, number, rules),
                  line);
     });
+  };
+  // A row of JSON fails where it is not UTF-8.
+  const auto warn = format == BatchFormat::Jsonl ? warn_of_nul_bytes : warn_of_bytes;
+  std::size_t size = 0;
+  try {
+    size = read();
+  } catch (const Error&) {
+    warn(name, text, 1);  // which may be why it is refused
+    throw;
   }
+  warn(name, std::string_view(text).substr(0, size), 1);
   if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = name, .problem = "there are no rows in it"});
   if (format == BatchFormat::Jsonl) {
     refuse_json_document(name, text, rows);

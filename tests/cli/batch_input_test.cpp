@@ -511,6 +511,29 @@ TEST_CASE("options of a row count beside a template, and its columns are text al
             .at("a")["response"]["body"]["usage"]["completion_tokens"] == 3);
 }
 
+TEST_CASE("bytes that are no text are told of as what they become, each kind, as far as rows are read") {
+  const Bench bench;
+  const auto said = [&](const char* name, std::string_view text, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"--batch", bench.file(name, text).string(), "-n", "1"});
+    return bench(more).err;
+  };
+  const std::string jsonl = said("in.jsonl", "{\"prompt\":\"\xff\"}\n{\"prompt\":\"ab\"}\n");
+  CHECK_FALSE(contains(jsonl, "not-utf8"));
+  CHECK(contains(jsonl, "ill-formed UTF-8"));
+  using namespace std::string_view_literals;
+  const std::string_view both = "ab\nc\xff\nd\0\n"sv;
+  const std::string lines = said("in.txt", both);
+  CHECK(contains(lines, "in.txt, line 2: is not UTF-8"));
+  CHECK(contains(lines, "in.txt, line 3: has NUL bytes"));
+  const std::string two = said("in.txt", both, {"--limit", "2"});
+  CHECK(contains(two, "not-utf8"));
+  CHECK_FALSE(contains(two, "nul-bytes"));
+  CHECK_FALSE(contains(said("in.txt", both, {"--limit", "1"}), "warning"));
+  CHECK_FALSE(contains(said("in.csv", "prompt\nab\n\xff\n", {"--limit", "1"}), "warning"));
+  CHECK(contains(said("in.csv", "prompt\nab\n\xff\n", {"--limit", "2"}), "line 3: is not UTF-8"));
+  CHECK(contains(said("in.csv", "t\0e\0x\0t\0\n\0"sv), "nul-bytes"));  // of a table that is refused, too
+}
+
 TEST_CASE("a row of many answers takes the memory of one") {
   if (kSanitized) return;
   const Bench bench;
