@@ -183,7 +183,8 @@ void read_max_tokens(BatchRequest& r, const Json& v, std::string_view key) {
   r.changes.max_tokens = n;
 }
 void read_seed(BatchRequest& r, const Json& v, std::string_view key) {
-  r.changes.seed = static_cast<std::uint64_t>(integer(v, key, 0, std::numeric_limits<std::int64_t>::max()));
+  const std::int64_t seed = integer(v, key, -1, std::numeric_limits<std::int64_t>::max());
+  if (seed >= 0) r.changes.seed = static_cast<std::uint64_t>(seed);
 }
 void read_choices(BatchRequest& r, const Json& v, std::string_view key) {
   constexpr std::int64_t kMostChoices = 128;

@@ -70,7 +70,7 @@ TEST_CASE("what a row says and what it does not mean") {
   CHECK(message(lines.at("null")).empty());
   CHECK(message(lines.at("line-2")) == "\"id\" is neither a text nor a whole number");
   CHECK(message(lines.at("line-3")) == "\"id\" is neither a text nor a whole number");
-  CHECK(contains(message(lines.at("seed")), "is not from 0 to 9223372036854775807"));
+  CHECK(contains(message(lines.at("seed")), "is not from -1 to 9223372036854775807"));
   CHECK(contains(message(lines.at("bias")), "token id 267 is not in the vocabulary of 267 tokens"));
   CHECK(message(lines.at("last")).empty());
   CHECK(message(lines.at("around")).empty());
@@ -532,6 +532,21 @@ TEST_CASE("bytes that are no text are told of as what they become, each kind, as
   CHECK_FALSE(contains(said("in.csv", "prompt\nab\n\xff\n", {"--limit", "1"}), "warning"));
   CHECK(contains(said("in.csv", "prompt\nab\n\xff\n", {"--limit", "2"}), "line 3: is not UTF-8"));
   CHECK(contains(said("in.csv", "t\0e\0x\0t\0\n\0"sv), "nul-bytes"));  // of a table that is refused, too
+}
+
+TEST_CASE("a seed of -1 is none of the row's own") {
+  const Bench bench;
+  const auto answer = [&](const std::string& row) {
+    const Outcome o = bench({"--batch", bench.file("in.jsonl", row).string(), "-s", "6"});
+    INFO(o.out);
+    return lines_by_id(o).at("a");
+  };
+  const Json own = answer(R"({"id":"a","prompt":"ab","seed":-1})"), none = answer(R"({"id":"a","prompt":"ab"})");
+  CHECK(own["error"].is_null());
+  CHECK(own["seed"] == 6);
+  CHECK(own["response"]["body"]["choices"] == none["response"]["body"]["choices"]);
+  CHECK(message(answer(R"({"id":"a","prompt":"ab","seed":-2})")) ==
+        "\"seed\": -2 is not from -1 to 9223372036854775807");
 }
 
 TEST_CASE("a row of many answers takes the memory of one") {
