@@ -470,11 +470,18 @@ void read_options_beside(BatchRequest& r, Json options, const WrittenMembers& wr
   read_keys(r, options, written);
 }
 
+/// A parser makes such a number a double.
+bool is_beyond_integers(const Json& value) {
+  return value.is_number_float() && std::fabs(value.get<double>()) >= 0x1p63;
+}
+
 /// Ids are what results are found by again.
 void read_id(BatchRequest& r, const Json& object) {
   for (const char* key : {"custom_id", "id"}) {
     if (!has_value(object, key)) continue;
     const Json& value = object[key];
+    if (is_beyond_integers(value))
+      invalid(in_key(key) + " is a number beyond 64 bits; in quotes it is a text, which may be any");
     if (!value.is_string() && !value.is_number_integer())
       invalid(in_key(key) + " is neither a text nor a whole number");
     std::string id = value.is_string() ? value.get<std::string>() : value.dump();

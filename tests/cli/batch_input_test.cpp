@@ -549,6 +549,13 @@ TEST_CASE("a seed of -1 is none of the row's own") {
         "\"seed\": -2 is not from -1 to 9223372036854775807");
 }
 
+TEST_CASE("a number that no id can be is said to be too large") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"id\":12345678901234567890123,\"prompt\":\"ab\"}\n");
+  CHECK(message(lines_by_id(bench({"--batch", input.string()})).at("line-1")) ==
+        "\"id\" is a number beyond 64 bits; in quotes it is a text, which may be any");
+}
+
 TEST_CASE("a row of many answers takes the memory of one") {
   if (kSanitized) return;
   const Bench bench;
