@@ -66,7 +66,7 @@ LineEditor::Input MessageReader::next() {
   if (input.outcome != Outcome::Line) return input;
   std::string text = std::move(input.text);
   const std::size_t first = lines_;
-  const bool block = text.starts_with(kBlock);
+  const bool block = text.starts_with(kBlock), pasted = input.begins_pasted;
   if (block) text.erase(0, kBlock.size());
   for (;;) {
     if (block && text.ends_with(kBlock)) {
@@ -86,7 +86,7 @@ LineEditor::Input MessageReader::next() {
   }
   if (block && text.starts_with('\n')) text.erase(0, 1);
   if (block && text.ends_with('\n')) text.pop_back();
-  if (block && text.starts_with('/')) text.insert(0, 1, '/');  // never a command
+  if ((block || pasted) && text.starts_with('/')) text.insert(0, 1, '/');  // never a command
   const bool typed = editor_ != nullptr || ::isatty(STDIN_FILENO) == 1;
   warn_of_bytes(typed ? "what was typed" : "stdin", text, typed ? 1 : first);
   return {Outcome::Line, std::move(text)};

@@ -92,6 +92,7 @@ struct LineEditor::Impl {
   History* history = nullptr;
   std::string prompt;
   std::optional<Outcome> key;  ///< what a key decided, beside the line
+  std::string pasted;          ///< several lines, at the beginning of the line
 
   ~Impl() {
     if (el != nullptr) el_end(el);
@@ -265,7 +266,10 @@ unsigned char LineEditor::Impl::on_paste(EditLine* el, int) {
   text.resize(text.size() - kPasteEnd.size());
   std::erase_if(text,
                 [](char b) { return (static_cast<unsigned char>(b) < 0x20 && b != '\n' && b != '\t') || b == 0x7f; });
+  const LineInfo* info = el_line(el);
+  const bool begins = info->cursor == info->buffer;
   if (!text.empty() && el_insertstr(el, text.c_str()) != 0) return CC_ERROR;
+  if (begins) of(el).pasted = text.find('\n') < text.find_last_not_of('\n') ? text : "";
   return CC_REFRESH;
 }
 
@@ -327,6 +331,7 @@ LineEditor::Input LineEditor::read(std::string_view prompt) {
   Impl& self = *impl_;
   self.prompt = prompt;
   self.key.reset();
+  self.pasted.clear();
   g_continued.store(false);  // behind the last line: nothing of this one is there to be shown again
   if (g_resized.exchange(false)) el_resize(self.el);
   // libedit would show the prompt first: a key typed at once would then still be one of a cooked terminal.
@@ -347,7 +352,8 @@ LineEditor::Input LineEditor::read(std::string_view prompt) {
   if (typed == nullptr || n <= 0) return {Outcome::EndOfFile, {}};
   std::string text(typed, static_cast<std::size_t>(n));
   if (text.ends_with('\n')) text.pop_back();
-  return {Outcome::Line, std::move(text)};
+  const bool begins_pasted = !self.pasted.empty() && text.starts_with(self.pasted);
+  return {Outcome::Line, std::move(text), begins_pasted};
 }
 
 void LineEditor::remember(const std::string& entry) {

@@ -29,7 +29,8 @@ class LineEditor {
   };
   struct Input {
     Outcome outcome = Outcome::Line;
-    std::string text;  ///< without its line feed; has others if it was pasted or comes from $EDITOR
+    std::string text;            ///< without its line feed; has others if it was pasted or comes from $EDITOR
+    bool begins_pasted = false;  ///< with several lines
   };
 
   /// Nothing if there is no terminal to talk to.

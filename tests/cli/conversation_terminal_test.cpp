@@ -81,6 +81,34 @@ TEST_CASE("what is pasted is one message") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("a slash that several pasted lines begin with is none of a command") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  for (const char* text : {"// adds", "/* a */", "/undo"}) {
+    to_prompt(t);
+    t.type("\x1b[200~" + std::string(text) + "\rint add();\r\x1b[201~");
+    t.until("int add();");
+    t.type("\r");
+    to_prompt(t);
+    t.type("/context\r");
+    t.until("user       " + std::string(text) + "\\x0aint add();\r\n");
+  }
+  to_prompt(t);
+  t.type("/system \x1b[200~one\rtwo\x1b[201~\r");
+  t.until("knows the roles user and assistant only");
+  to_prompt(t);
+  t.type("\x1b[200~/undoo\r\x1b[201~\r");
+  t.until("did you mean /undo?");
+  to_prompt(t);
+  t.type("\x1b[200~one\rtwo\x1b[201~");
+  t.until("two");
+  t.type("\x01\x0b/undoo\r");  // Ctrl-A, Ctrl-K: in place of what was pasted
+  t.until("did you mean /undo?");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second time") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));
