@@ -92,9 +92,25 @@ void change_parameter(SamplerOptions& options, const SamplingParameter& p, const
   if (!is_read(options, p)) note(option + " changes nothing with the samplers that act");
 }
 
-void set_greedy(SamplerOptions& options, const std::string& text) {
-  if (text != "1" && text != "on") throw Error(ErrorKind::Usage, "greedy takes on; /set temp 0.8 draws again");
-  make_greedy(options);
+void end_greedy(ChatSettings& settings) {
+  if (!settings.before_greedy) {
+    throw Error(
+        ErrorKind::Usage,
+        "greedy off takes back greedy on of this chat, which there was not; /set temp 0.8 draws again, with the "
+        "samplers that /set samplers names");
+  }
+  SamplerOptions& options = settings.answer.sampling;
+  options.temperature = settings.before_greedy->temperature;
+  options.mirostat = settings.before_greedy->mirostat;
+  options.order = settings.before_greedy->order;
+  settings.before_greedy.reset();
+}
+
+void set_greedy(ChatSettings& settings, const std::string& text) {
+  if (text == "0" || text == "off") return end_greedy(settings);
+  if (text != "1" && text != "on") throw Error(ErrorKind::Usage, "greedy takes on or off");
+  if (!settings.before_greedy) settings.before_greedy = settings.answer.sampling;
+  make_greedy(settings.answer.sampling);
 }
 
 void change_bias(SamplerOptions& options, const std::string& text, const TextRules& rules) {
@@ -173,7 +189,7 @@ std::vector<std::string> setting_names() {
 std::vector<std::string> setting_words(const std::string& name) {
   if (name == "reasoning") return {"on", "off", "auto"};
   if (name == "reasoning_effort") return reasoning_efforts();
-  if (name == "greedy") return {"on"};
+  if (name == "greedy") return {"on", "off"};
   if (name == "stop" || name == "logit_bias") return {"off"};
   if (name == "mirostat") return {"0", "1", "2"};
   std::vector<std::string> words;
@@ -211,7 +227,7 @@ void change_setting(ChatSettings& settings, const std::string& name, const std::
   } else if (name == "dry_sequence_breaker") {
     set_dry_breaker(sampling, text, rules.escapes);
   } else if (name == "greedy") {
-    set_greedy(sampling, text);
+    set_greedy(settings, text);
   } else if (const SamplingParameter* p = find_parameter(name)) {
     change_parameter(sampling, *p, text);
   } else {
@@ -220,7 +236,7 @@ void change_setting(ChatSettings& settings, const std::string& name, const std::
 }
 
 std::string show_setting(const ChatSettings& settings, const std::string& name, std::size_t width) {
-  if (name == "greedy") throw Error(ErrorKind::Usage, "greedy takes on: /set greedy on");
+  if (name == "greedy") throw Error(ErrorKind::Usage, "greedy takes on or off: /set greedy on");
   const std::string key = key_of(name);
   return setting_row(key, settings_json(settings).at(key), width);
 }
@@ -253,6 +269,7 @@ Json settings_json(const ChatSettings& settings) {
 
 void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& tokenizer) {
   ChatSettings changed = settings;
+  changed.before_greedy.reset();
   for (const auto& [name, value] : json.items()) {
     const SamplingParameter* p = find_sampling_parameter(name);
     try {

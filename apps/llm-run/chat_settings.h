@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ struct ChatSettings {
   enum class Seed : std::uint8_t { Given, Drawn, Used } seed = Seed::Drawn;
   ThinkingWish thinking = ThinkingWish::Auto;
   std::int64_t thinking_budget = kNoBudget;
+  std::optional<SamplerOptions> before_greedy = {};  ///< what /set greedy off gives back
 };
 
 /// A setting's name as on the command line or in requests, in one spelling: "--top-k" is "top_k".

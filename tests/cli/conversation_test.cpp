@@ -183,7 +183,8 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
            {"/set logit-bias 99999999-inf", "option logit-bias: token 99999999 is not in the vocabulary"},
            {"/set --logit-bias x", "option --logit-bias: \"x\" is not TOKEN_ID+BIAS"},
            {"/set logit_bias \"a+1", "option logit_bias: \"\\\"a+1\" lacks the closing quote"},
-           {"/set greedy 0", "greedy takes on"},
+           {"/set greedy 0", "greedy off takes back"},
+           {"/set greedy x", "greedy takes on or off"},
            {"/set seed x", "seed"},
            {"/read /nowhere/file", "/nowhere/file"},
            {"/load /nowhere/file", "/nowhere/file"},
@@ -392,6 +393,20 @@ TEST_CASE("settings that are no numbers do in a chat what their options do") {
   CHECK(settings["dry_sequence_breaker"] == Json{"a"});
   CHECK(settings["samplers"] == "top_k;temperature");
   CHECK(settings["logit_bias"] == "300-inf,7+0.1");
+}
+
+TEST_CASE("greedy off gives back what greedy on took") {
+  const ConversationBench bench;
+  const auto chain = [&](const std::string& lines) {
+    const std::string err = bench.pipe(lines + "/set\n", {"-s", "3", "--temp", "0.7", "--mirostat", "2"}).err;
+    return err.substr(err.find("predict   "));
+  };
+  CHECK(chain("/set greedy on\n/set greedy off\n") == chain(""));
+  CHECK(chain("/set greedy on\n/set greedy 1\n/set top_k 5\n/set greedy 0\n") == chain("/set top_k 5\n"));
+  CHECK(chain("/set greedy on\n") != chain(""));
+  const std::string saved = bench.path("s.json").string();
+  CHECK(contains(bench.pipe("/set greedy on\n/save " + saved + "\n/load " + saved + "\n/set greedy off\n", {}).err,
+                 "greedy off takes back"));
 }
 
 TEST_CASE("a fork leaves the other conversation as it was") {
