@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "common/escapes.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/output.h"
@@ -55,7 +56,7 @@ void tokenize(const TokenizeOptions& o) {
   const GgufFile file = GgufFile::open(o.file, warnings);
   const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   app::print_warnings(warnings);
-  const std::string text = o.text ? *o.text : app::read_input(path);
+  const std::string text = !o.text ? app::read_input(path) : o.escape ? app::process_escapes(*o.text) : *o.text;
   const std::vector<Token> tokens =
       tokenizer->encode(text, {.add_special = !o.no_bos, .parse_special = o.parse_special});
   if (o.ids_only) {

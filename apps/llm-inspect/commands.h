@@ -15,6 +15,7 @@ void show(const ShowOptions&);
 struct TokenizeOptions {
   std::string file;
   std::optional<std::string> text;
+  bool escape = true;         ///< process what `text` has of them
   std::string text_file;      ///< "-": stdin; the bytes exactly as they come
   bool from_stdin = false;    ///< the same as text_file "-"
   bool ids_only = false;      ///< one JSON array instead of a line per token

@@ -146,6 +146,11 @@ TEST_CASE("tokenize takes its text from one place and counts", "[apps]") {
         "[257,256,10]\nTotal number of tokens: 3\n");
   CHECK(output_of("llm-inspect", {"tokenize", model, "--text", "", "--ids", "--show-count"}) ==
         "[]\nTotal number of tokens: 0\n");
+  // A typed text has escapes as that of llm-run -p; a file's bytes are its own.
+  CHECK(output_of("llm-inspect", {"tokenize", model, "--text", "a\\nb\\x41", "--ids"}) == "[97,10,98,65]\n");
+  CHECK(output_of("llm-inspect", {"tokenize", model, "--text", "a\\n", "--no-escape", "--ids"}) == "[97,92,110]\n");
+  std::ofstream(folder / "raw", std::ios::binary) << "a\\n";
+  CHECK(output_of("llm-inspect", {"tokenize", model, "-f", (folder / "raw").string(), "--ids"}) == "[97,92,110]\n");
   for (const std::vector<std::string>& wrong :
        {std::vector<std::string>{}, {"--text", "a", "--stdin"}, {"--text", "a", "-f", text}, {"-f", text, "--stdin"}}) {
     std::vector<std::string> arguments = {"tokenize", model};
