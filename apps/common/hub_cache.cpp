@@ -37,6 +37,7 @@ struct Found {
 /// What was looked through, for the message, and what it had.
 struct Search {
   std::vector<std::string> places;
+  std::string lacks;                ///< what a place that has the repository's folder lacks; empty: there is none
   std::vector<Found> files;         ///< of the first place that has the repository
   std::optional<fs::path> certain;  ///< what a manifest says, whatever it is called
 };
@@ -131,6 +132,15 @@ std::vector<Found> hub_files(const fs::path& cache, const Name& name) {
   return files;
 }
 
+/// Why a folder that is there gives no files; empty: there is none.
+std::string what_lacks(const std::string& repository) {
+  std::error_code none;
+  if (!fs::is_directory(repository, none)) return {};
+  const std::string commit = commit_of(repository);
+  if (commit.empty()) return repository + " has nothing in refs, which says what snapshot counts";
+  return repository + " has no files in snapshots/" + commit + ", which its refs name";
+}
+
 // --- llama.cpp's older cache ---
 
 std::string flat_prefix(const Name& name) { return name.user + "_" + name.repo + "_"; }
@@ -166,6 +176,7 @@ Search search(const Name& name, const std::string& file) {
   for (const fs::path& cache : folders(kHubs)) {
     s.places.push_back(cache.string() + "/models--" + name.user + "--" + name.repo);
     if (s.files = hub_files(cache, name); !s.files.empty()) return s;
+    if (s.lacks.empty()) s.lacks = what_lacks(s.places.back());
   }
   for (const fs::path& cache : folders(kFlat)) {
     s.places.push_back(cache.string() + "/" + name.user + "_" + name.repo + "_*.gguf");
@@ -217,6 +228,8 @@ const Found* choose(const std::vector<Found>& files, const Name& name, const std
   }
   if (!list.empty()) {
     problem += ": " + s.places.back() + " has " + list;
+  } else if (!s.lacks.empty()) {
+    problem += ": " + s.lacks;
   } else {
     for (const std::string& place : s.places) list += (list.empty() ? "" : ", ") + place;
     problem += ": looked for " + (list.empty() ? "it nowhere, since HOME is not set" : list);

@@ -129,6 +129,20 @@ TEST_CASE("a name on the hub is a file of the hub's cache") {
   check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("Toy-IQ4_NL.gguf"));
 }
 
+TEST_CASE("a folder of the hub's cache without a snapshot that counts is told as what it is") {
+  const ModelPlaceBench bench;
+  const std::string repository = ".cache/huggingface/hub/models--ann--Toy-GGUF";
+  bench.put(repository + "/snapshots/aaa/Toy-Q8_0.gguf", 1);
+  const std::string place = bench.path(repository);
+  check_refusal(bench({"-hf", "ann/Toy-GGUF"}), 3,
+                {"is in no local cache", place + " has nothing in refs, which says what snapshot counts"});
+  bench.folder().write(repository + "/refs/main", "bbb");
+  check_refusal(bench({"-hf", "ann/Toy-GGUF"}), 3,
+                {"is in no local cache", place + " has no files in snapshots/bbb, which its refs name"});
+  bench.folder().write(repository + "/refs/main", "aaa");
+  check_uses(bench({"-hf", "ann/Toy-GGUF"}), bench.path(repository + "/snapshots/aaa/Toy-Q8_0.gguf"));
+}
+
 TEST_CASE("a name on the hub is a file of llama.cpp's older cache") {
   const ModelPlaceBench bench;
   const std::string cache = ".cache/llama.cpp/";
