@@ -19,10 +19,10 @@ void add_squares(const float* x, std::int64_t n, double* sums) {
 
 }  // namespace
 
-Collector::Collector(const Graph& graph, LastProduct last) {
+Collector::Collector(const Graph& graph, const TensorIndex& tensors, LastProduct last) {
   for (const Node& node : graph.nodes()) {
     if (std::holds_alternative<Linear>(node.op)) watch_linear(graph, node, last);
-    if (std::holds_alternative<ExpertLinear>(node.op)) watch_experts(graph, node);
+    if (std::holds_alternative<ExpertLinear>(node.op)) watch_experts(graph, tensors, node);
   }
 }
 
@@ -49,11 +49,12 @@ void Collector::watch_linear(const Graph& graph, const Node& node, LastProduct l
   }
 }
 
-void Collector::watch_experts(const Graph& graph, const Node& node) {
+void Collector::watch_experts(const Graph& graph, const TensorIndex& tensors, const Node& node) {
   Routed routed{.x = graph.info(node.in[0]).name, .ids = graph.info(node.in[1]).name};
   for (const ProductOperands& operands : product_operands(node.op)) {
     const ValueInfo& weight = graph.info(node.in[operands.weight]);
-    routed.sums.push_back(&sums_of(weight, weight.type.shape[2]));
+    // Groups of the rows of what is one matrix in the file share its sums.
+    routed.sums.push_back(&sums_of(weight, tensors.find(tensor_of(weight.name))->type.shape[2]));
   }
   seen_[routed.x].keep = true;
   seen_[routed.ids].keep = true;
@@ -85,7 +86,7 @@ void Collector::add_routed(Sums& s, const Kept& x, const Kept& ids) {
   const auto* rows = reinterpret_cast<const float*>(x.data.data());
   const auto* chosen = reinterpret_cast<const std::int32_t*>(ids.data.data());
   for (std::int64_t route = 0; route < top_k * tokens; ++route) {
-    const std::int64_t expert = chosen[route];
+    const std::int64_t expert = s.counts.size() == 1 ? 0 : chosen[route];
     check(0 <= expert && expert < std::ssize(s.counts), "an expert that there is");
     const std::int64_t row = one_each ? route : route / top_k;
     add_squares(rows + row * s.width, s.width, s.sums.data() + expert * s.width);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "gguf/file.h"
 #include "graph/graph.h"
 #include "quantize/imatrix.h"
 
@@ -19,8 +20,8 @@ enum class LastProduct : std::uint8_t { Leave, Watch };  ///< the one that gives
 
 class Collector final : public Observer {
  public:
-  /// `graph`: of any bucket; names are the same in all.
-  Collector(const Graph& graph, LastProduct);
+  /// `graph`: of any bucket; names are the same in all. `tensors`: of the file.
+  Collector(const Graph& graph, const TensorIndex& tensors, LastProduct);
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
@@ -56,7 +57,7 @@ class Collector final : public Observer {
 
   Sums& sums_of(const ValueInfo& weight, std::int64_t matrices);
   void watch_linear(const Graph&, const Node&, LastProduct);
-  void watch_experts(const Graph&, const Node&);
+  void watch_experts(const Graph&, const TensorIndex&, const Node&);
   static void add_rows(Sums&, const float* x, std::int64_t rows);
   static void add_routed(Sums&, const Kept& x, const Kept& ids);
 

@@ -147,7 +147,7 @@ int body(int argc, char** argv) {
   Warnings warnings;
   for (const std::string& file : o.earlier) earlier.push_back(ImportanceMatrix::read(file, warnings));
   app::print_warnings(warnings);
-  Collector collector(model->graph({}), o.last);
+  Collector collector(model->graph({}), model->file().tensors(), o.last);
   for (const ImportanceMatrix& e : earlier) require_same_model(collector.entries(), e);
   std::vector<Token> tokens = app::read_text_file(o.text, model->tokenizer());
   const std::int64_t chunks = app::count_stretches(std::ssize(tokens), o.chunk, o.chunks, "chunk");

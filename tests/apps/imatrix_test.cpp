@@ -107,7 +107,8 @@ void add_product(const EveryValue& step, const std::string& x_name, const std::o
   e.sums.resize(width * static_cast<std::size_t>(ids_name ? shape[2] : 1));
   e.counts.resize(e.sums.size() / width);
   for (std::size_t route = 0; route < ids.size(); ++route) {
-    const std::size_t row = route * rows / ids.size(), matrix = static_cast<std::size_t>(ids[route]);
+    const std::size_t row = route * rows / ids.size();
+    const std::size_t matrix = e.counts.size() == 1 ? 0 : static_cast<std::size_t>(ids[route]);
     for (std::size_t j = 0; j < width; ++j)
       e.sums.at(matrix * width + j) += std::pow(static_cast<double>(x.at(row * width + j)), 2);
     e.counts.at(matrix) += 1;
