@@ -126,9 +126,9 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
                     zs[at(i)]);
     relus.push_back(std::max(v, 0.0) * zs[at(i)]);
     softpluses.push_back(std::log(1 + std::exp(v)) * zs[at(i)]);
-    const double up = std::clamp(double{zs[at(i)]}, -0.25, 0.25), gate = std::min(v, 0.25);
+    const double up = std::clamp(double{zs[at(i)]}, -0.25, 0.25);
     limiteds.push_back(std::min(v / (1 + std::exp(-v)), 0.25) * up);
-    gates_limited.push_back(gate / (1 + std::exp(-gate)) * up);
+    gates_limited.push_back(std::min(v / (1 + std::exp(-v)), double{silu_of_limit}) * up);
   }
   check_close(r.at("relu"), relus);
   check_close(r.at("softplus"), softpluses);
