@@ -48,7 +48,37 @@ std::string refused_selection(int stride, int dim_k, int dim_v) {
   return reasons;
 }
 
+/// Of attention to a window and to compressed keys of heads of `dim`.
+std::string refused_beside_compressed(int dim) {
+  GraphBuilder b({4, 1, 4});
+  const auto heads = [&](const char* name) {
+    const Weight table = b.weight(name, {DType::F32, {dim, 32}});
+    const Act x = b.embed(table, b.step_input(StepInput::Tokens), std::string(name) + "_in");
+    return b.split_heads(x, 1, std::string(name) + "_heads");
+  };
+  const Act q = heads("q"), k = heads("k"), c = heads("c");
+  const Cache kv = b.kv_append(k, k, b.cache({.kv_heads = 1, .head_dim_k = dim, .head_dim_v = dim}), "kv");
+  const CacheType kept{.kv_heads = 1,
+                       .head_dim_k = dim,
+                       .part = CacheType::Part::Compressed,
+                       .access = CacheType::Access::Selected,
+                       .stride = 128};
+  const Cache compressed = b.index_append(c, b.cache(kept), "compressed");
+  const Weight sinks = b.weight("sinks", {DType::F32, {1}});
+  const Act seen = b.compressed_attention({q, kv, compressed, sinks, nullptr}, {.scale = 1, .window = 8}, "seen");
+  const Graph g = std::move(b).finish(b.flatten_heads(seen, "flat"));
+  std::string reasons;
+  for (const Node& n : g.nodes()) reasons += refusal(g, n);
+  return reasons;
+}
+
 }  // namespace
+
+TEST_CASE("heads wider than 512 beside compressed keys are refused") {
+  CHECK(refused_beside_compressed(96).empty());
+  CHECK(refused_beside_compressed(512).empty());
+  CHECK(refused_beside_compressed(544).find("up to 512") != std::string::npos);
+}
 
 TEST_CASE("latents by keys of several positions are refused") {
   CHECK(refused_selection(4, 128, 128).empty());

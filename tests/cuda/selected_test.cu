@@ -22,6 +22,7 @@ struct IndexScene {
   std::vector<float> q, w;
   int stride = 1;
   enum class Weights { None, Some } weights = Weights::Some;
+  SelectKeys::Choice choice = SelectKeys::Choice::Positions;
 
   IndexScene(int heads, int dim, DType type, int top_k, const std::vector<int>& lengths, std::vector<Token> of,
              std::uint32_t seed)
@@ -67,8 +68,13 @@ struct IndexScene {
     std::vector<std::int32_t> order(all.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return all[at(a)] > all[at(b)]; });
-    order.resize(std::min(order.size(), at((top_k + 1) / stride - 1)));
+    const bool by_numbers = choice == SelectKeys::Choice::Keys;
+    order.resize(std::min(order.size(), at(by_numbers ? top_k : (top_k + 1) / stride - 1)));
     std::sort(order.begin(), order.end());
+    if (by_numbers) {
+      order.resize(at(top_k), -1);
+      return order;
+    }
     std::vector<std::int32_t> positions;
     for (const std::int32_t key : order)
       for (int i = 0; i < stride; ++i) positions.push_back(key * stride + i);
@@ -89,7 +95,7 @@ struct IndexScene {
     const Device<float> queries(std::vector<float>(q.begin() + std::ptrdiff_t(first * q_row), q.end())),
         head_weights(std::vector<float>(w.begin() + std::ptrdiff_t(first * at(heads)), w.end()));
     const Device<std::int32_t> positions(std::vector<std::int32_t>(n * at(top_k), -7));
-    const cuda::SelectionShape shape{heads, top_k, format, stride};
+    const cuda::SelectionShape shape{heads, top_k, format, stride, choice};
     const std::int64_t most = std::int64_t{keys.stride} * 64;
     const Device<std::byte> scratch(
         std::vector<std::byte>(cuda::selection_scratch(index, shape, static_cast<int>(n), most), std::byte{0xff}));
@@ -334,6 +340,29 @@ TEST_CASE("keys of several positions each are selected together, and those behin
   check_choice(of_long, cuda::Scores::Exact);
   of_long.weights = None;
   check_choice(of_long, cuda::Scores::Exact);
+}
+
+TEST_CASE("keys of several positions each are selected by their numbers") {
+  if (no_device()) return;
+  struct Shape {
+    int heads, dim, top_k, stride;
+  };
+  for (const Shape& x : {Shape{64, 128, 100, 4}, {8, 128, 1, 2}, {16, 128, 23, 16}, {8, 128, 5, 64}, {3, 40, 75, 4}}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::F32}) {
+      for (const int run : {5, 150}) {
+        IndexScene s(x.heads, x.dim, type, x.top_k, kLengths, index_tokens(kLengths, run), 8);
+        s.stride = x.stride;
+        s.choice = SelectKeys::Choice::Keys;
+        check_choice(s, cuda::Scores::Exact);
+        check_choice(s, cuda::Scores::Rounded);
+      }
+    }
+  }
+  // The last position whose token sees no more keys than are chosen, and the first behind it.
+  IndexScene border(16, 128, DType::F16, 512, {2100}, {{0, 2050}, {0, 2051}, {0, 2052}, {0, 2099}}, 4);
+  border.stride = 4;
+  border.choice = SelectKeys::Choice::Keys;
+  check_choice(border, cuda::Scores::Exact);
 }
 
 TEST_CASE("long contexts, all keys equal, weights that are not numbers") {

@@ -285,7 +285,7 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
 }
 
 TEST_CASE("on a GPU and the CPU, parts of a model with recurrent layers agree with the reference", "[placement]") {
-  for (const char* arch : {"qwen35moe", "qwen4exp"}) {
+  for (const char* arch : {"qwen35moe", "qwen4exp", "deepseek4"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
     const auto tokens = random_tokens(kShortPrompt, 259, 3);

@@ -97,6 +97,7 @@ std::vector<GemmShape> product_shapes(std::span<const WeightPlan> plans, int tok
     const Shape& shape = plan.type.shape;
     const DType type = device_type(plan.type.dtype);
     if (shape.n_dims() != 2 || type == DType::F32 || shape[1] >= kMostRows) continue;
+    if (info(type).use != DTypeUse::Weight) continue;
     const std::int64_t at_once = type == operands ? shape[1] : decoded_rows(shape, info(operands).block_bytes);
     for (const std::int64_t rows : {at_once, shape[1] % at_once}) {
       if (rows > 0)
@@ -163,6 +164,7 @@ class CudaBackend final : public Backend {
         products(node.op)[i].activation = many ? ActFormat::F32 : info(type).activation;
       }
       if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
+      if (auto* attention = std::get_if<CompressedAttention>(&node.op)) attention->query = ActFormat::Q8x32;
       if (auto* selection = std::get_if<SelectKeys>(&node.op)) selection->query = ActFormat::Q8x32;
     }
     return legal;

@@ -1,12 +1,15 @@
 #include "backend/cuda/instructions.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <variant>
 
+#include "backend/cuda/kernels/attend_compressed.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/column_products.h"
+#include "backend/cuda/kernels/compress.h"
 #include "backend/cuda/kernels/finish.h"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/hash_ids.h"
@@ -170,10 +173,11 @@ class NodeCompiler : NodeSite {
   void operator()(const KvAppend&) {
     const CacheType& type = graph_.info(node_.in.back()).cache;
     const CacheView cache = site_.cache.view(type);
-    if (type.part == CacheType::Part::Index) {
-      add("append to the index", [=, k = f32(in(0)), stride = type.stride, step = site_.step](const StepLaunch& s) {
-        append_to_index(k, cache, stride, step, s.tokens, s.at);
-      });
+    if (type.keys_alone()) {
+      add(type.part == CacheType::Part::Index ? "append to the index" : "append compressed keys",
+          [=, k = f32(in(0)), stride = type.stride, step = site_.step](const StepLaunch& s) {
+            append_keys(k, cache, stride, step, s.tokens, s.at);
+          });
     } else {
       add("append", [=, k = f32(in(0)), v = f32(in(1)), step = site_.step](const StepLaunch& s) {
         append_to_cache(k, v, cache, step, s.tokens, s.at);
@@ -184,8 +188,11 @@ class NodeCompiler : NodeSite {
   void operator()(const SelectKeys& op) {
     const CacheType& type = graph_.info(node_.in.back()).cache;
     const CacheView index = site_.cache.view(type);
-    const SelectionShape shape{
-        .heads = static_cast<int>(in(0).type.shape[1]), .top_k = op.top_k, .query = op.query, .stride = type.stride};
+    const SelectionShape shape{.heads = static_cast<int>(in(0).type.shape[1]),
+                               .top_k = op.top_k,
+                               .query = op.query,
+                               .stride = type.stride,
+                               .choice = op.choice};
     const std::int64_t most = site_.cache.most_positions();
     std::byte* const scratch = site_.cache.scratch(selection_scratch(index, shape, graph_.bucket().tokens, most));
     const bool rounds = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns;
@@ -197,11 +204,69 @@ class NodeCompiler : NodeSite {
         });
   }
 
-  void operator()(const CompressedAttention&) {
-    check(false, "CompressedAttention was refused when the model was loaded");
+  void operator()(const CompressedAttention& op) {
+    CacheView cache = site_.cache.view(in(1).cache);
+    cache.values_in_keys = values_in_keys(graph_, node_, cache);
+    const bool chooses = node_.in.size() > 4;
+    const CompressedKeys keys{.rows = site_.cache.view(in(2).cache).k,
+                              .stride = in(2).cache.stride,
+                              .chosen = chooses ? i32(node_.in[4]) : nullptr,
+                              .top_k = chooses ? width(node_.in[4]) : 0};
+    const AttentionShape shape{.heads = static_cast<int>(in(0).type.shape[1]),
+                               .scale = op.scale,
+                               .window = op.window,
+                               .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32,
+                               .sinks = vector(3)};
+    const std::int64_t most = site_.cache.most_positions();
+    const AttentionMemory memory = compressed_attention_memory(cache, shape, keys, graph_.bucket().tokens, most);
+    const bool rounds =
+        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && attends_prompt_compressed(cache);
+    add("attention to a window and " + (chooses ? std::to_string(keys.top_k) + " chosen" : std::string("all")) +
+            " compressed keys" + (rounds ? ": by tensor cores, single tokens as in f32" : " as in f32"),
+        [=, q = f32(in(0)), y = f32(out(0)), step = site_.step, scratch = site_.cache.scratch(memory.scratch),
+         arrivals = site_.cache.arrivals(memory.arrivals)](const StepLaunch& s) {
+          if (rounds && is_prompt(s))
+            attend_prompt_compressed(q, y, cache, shape, keys, step, s.tokens, s.at);
+          else
+            attend_compressed(q, y, cache, shape, keys, step, s.tokens, most, scratch, arrivals, s.at);
+        });
+    convert(node_.out[0]);
   }
-  void operator()(const Compress&) { check(false, "Compress was refused when the model was loaded"); }
-  void operator()(const StreamWeights&) { check(false, "StreamWeights was refused when the model was loaded"); }
+
+  void operator()(const Compress&) {
+    const Shape& state = in(4).recurrent.shape;
+    const CompressShape shape{.n = static_cast<int>(state[0]),
+                              .parts = static_cast<int>(state[2]),
+                              .stride = static_cast<int>(in(2).type.shape[1]),
+                              .sequences = graph_.bucket().sequences};
+    const CompressOperands operands{.x = f32(in(0)),
+                                    .scores = f32(in(1)),
+                                    .places = places(),
+                                    .positions = ids_of(node_.in[3]),
+                                    .states = site_.cache.recurrent(in(4).recurrent)};
+    add("compress", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      compress(shape, operands, step, s.tokens, y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
+  /// The matrix of a Compress in f32: where it is of another type a constant of the program.
+  const float* places() {
+    const CudaWeights::Matrix& m = matrix(2);
+    if (m.type.type == DType::F32) return reinterpret_cast<const float*>(m.data);
+    std::vector<std::int32_t> rows(static_cast<std::size_t>(m.type.n));
+    std::iota(rows.begin(), rows.end(), 0);
+    const DeviceBuffer ids(rows.size() * sizeof(rows[0]));
+    copy_to_device(ids.data(), rows.data(), ids.bytes(), "copying the rows of a matrix");
+    DeviceBuffer& decoded = into_.constants.emplace_back(static_cast<std::size_t>(m.type.n * m.type.k) * sizeof(float));
+    auto* const to = reinterpret_cast<float*>(decoded.data());
+    const Stream stream;
+    gather_rows(m.type, m.data, reinterpret_cast<const std::int32_t*>(ids.data()), nullptr, m.type.n, to,
+                {.stream = stream.get()});
+    stream.synchronize("decoding a matrix");
+    return to;
+  }
+
   void operator()(const SelectBlocks&) { check(false, "SelectBlocks was refused when the model was loaded"); }
 
   void operator()(const Attention&) {
@@ -244,7 +309,8 @@ class NodeCompiler : NodeSite {
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
     if (memory == nullptr) return route_alone();
     const RouteSite r = route_site();
-    if (!groups_while_routing(r.experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
+    if (r.router.table != nullptr ||
+        !groups_while_routing(r.experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
       route_alone();
       return group(r.experts);
     }
@@ -275,6 +341,16 @@ class NodeCompiler : NodeSite {
     add("stream_mix", [=, x = f32(in(0)), w = f32(in(1)), y = f32(out(0)), count = tokens(out(0))](
                           const StepLaunch& s) { stream_mix(streams, x, w, k, count(s), y, s.at); });
     convert(node_.out[0]);
+  }
+
+  void operator()(const StreamWeights& op) {
+    const StreamShareRows shares{.read = f32(out(0)),
+                                 .write = node_.out.size() > 1 ? f32(out(1)) : nullptr,
+                                 .mix = node_.out.size() > 1 ? f32(out(2)) : nullptr};
+    add("stream_weights",
+        [=, m = width(node_.out[0]), x = f32(in(0)), scales = vector(1), biases = vector(2), count = tokens(out(0))](
+            const StepLaunch& s) { stream_weights(op, m, x, scales, biases, count(s), shares, s.at); });
+    for (const std::uint32_t y : node_.out) convert(y);
   }
 
   void operator()(const StreamAdd& op) {
@@ -412,7 +488,9 @@ class NodeCompiler : NodeSite {
   void operator()(const Rows&) {
     const ValueInfo& x = in(0);
     const int n = static_cast<int>(x.type.shape.elements() / graph_.bucket().tokens);
-    add("rows", [=, x = f32(x), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+    const bool whole = x.type.dtype == DType::I32;  // numbers are copied as they are
+    const float* const from = whole ? reinterpret_cast<const float*>(ids_of(node_.in[0])) : f32(x);
+    add("rows", [=, x = from, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
       select_rows(x, n, step, s.outputs, y, s.at);
     });
     convert(node_.out[0]);
@@ -510,19 +588,6 @@ class NodeCompiler : NodeSite {
   }
 
  private:
-  std::int32_t* i32(std::uint32_t value) const { return reinterpret_cast<std::int32_t*>(value_data(site_, value)); }
-  /// Of the step, or what a node has made.
-  const std::int32_t* ids_of(std::uint32_t value) const {
-    switch (graph_.info(value).input) {
-      case StepInput::Tokens:
-        return site_.step.tokens;
-      case StepInput::Positions:
-        return site_.step.positions;
-      default:
-        return i32(value);
-    }
-  }
-
   /// The targets of a node by the form of x that they take.
   struct Split {
     Split(const NodeCompiler& c, const std::vector<Target>& targets) {
@@ -733,14 +798,9 @@ std::string refusal(const Graph& graph, const Node& node) {
   };
   if (std::ranges::any_of(node.in, is_brought))
     return "indexes with a key for several positions are not brought to the GPU";
-  if (std::holds_alternative<StreamWeights>(node.op))
-    return "the GPU has no kernel for streams that are mixed by balanced weights";
-  const auto is_compressed = [&](std::uint32_t id) { return graph.info(id).cache.part == CacheType::Part::Compressed; };
-  if (std::holds_alternative<Compress>(node.op) || std::ranges::any_of(node.in, is_compressed))
-    return "the GPU has no kernels for compressed keys, which stand for several positions";
-  if (const auto* select = std::get_if<SelectKeys>(&node.op);
-      select != nullptr && select->choice != SelectKeys::Choice::Positions)
-    return "the GPU selects keys by their positions";
+  if (std::holds_alternative<CompressedAttention>(node.op) &&
+      graph.info(node.in[1]).cache.head_dim_k > kMostCompressedDim)
+    return "the GPU takes heads of up to " + std::to_string(kMostCompressedDim) + " elements beside compressed keys";
   const bool of_heads = std::ranges::any_of(node.in, [&](std::uint32_t id) {
     const ValueInfo& v = graph.info(id);
     return std::holds_alternative<Attention>(node.op) && v.type.dtype == DType::I32 && v.type.shape.n_dims() == 3;
@@ -753,8 +813,6 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {
-    if (std::get<Route>(node.op).gating == Gating::RootSoftplus || node.in.size() > 2)
-      return "the GPU's router gates by softmax or sigmoids and chooses by scores, not by a table";
     const std::int64_t experts = graph.info(node.in[0]).type.shape[0];
     if (experts > kMostExperts)
       return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +

@@ -31,6 +31,7 @@ const Node* maker(const Graph& graph, std::uint32_t value) {
 
 bool values_in_keys(const Graph& graph, const Node& attention, const CacheView& cache) {
   const Node* const append = maker<KvAppend>(graph, attention.in[1]);
+  if (append != nullptr && append->in[0] == append->in[1]) return cache.k_type == cache.v_type;
   const Node* const key = append != nullptr ? maker<Concat>(graph, append->in[0]) : nullptr;
   return key != nullptr && key->in[0] == append->in[1] && cache.k_type == cache.v_type;
 }
@@ -39,6 +40,20 @@ std::byte* value_data(const Site& site, std::uint32_t value) {
   const std::uint64_t offset = site.plan.memory.offset[value];
   check(offset != MemoryPlan::kNone, "a result has memory");
   return site.workspace.data() + offset;
+}
+
+/// The step's tokens have no memory of their own, of which a Reshape would be a part.
+const std::int32_t* NodeSite::ids_of(std::uint32_t value) const {
+  switch (graph_.info(value).input) {
+    case StepInput::Tokens:
+      return site_.step.tokens;
+    case StepInput::Positions:
+      return site_.step.positions;
+    default:
+      break;
+  }
+  const Node* const reshape = maker<Reshape>(graph_, value);
+  return reshape != nullptr ? ids_of(reshape->in[0]) : i32(value);
 }
 
 NodeSite::Count NodeSite::counter(std::uint32_t value) const {
@@ -92,7 +107,16 @@ NodeSite::AttentionSite NodeSite::attention_site() const {
 }
 
 NodeSite::RouteSite NodeSite::route_site() const {
-  return {.router = {std::get<Route>(node_.op), optional_vector(1)},
+  Router router{.op = std::get<Route>(node_.op)};
+  if (node_.in.size() == 3) {
+    router.table = reinterpret_cast<const std::int32_t*>(matrix(1).data);
+    router.tokens = ids_of(node_.in[2]);
+    router.drawn = site_.step.drawn;
+    router.vocab = in(1).type.shape[1];
+  } else {
+    router.bias = optional_vector(1);
+  }
+  return {.router = router,
           .experts = width(node_.in[0]),
           .logits = f32(in(0)),
           .ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0])),

@@ -48,6 +48,9 @@ class NodeSite {
     check(data != nullptr, "a vector lies as f32");
     return data;
   }
+  std::int32_t* i32(std::uint32_t value) const { return reinterpret_cast<std::int32_t*>(value_data(site_, value)); }
+  /// Of the step, or what a node has made.
+  const std::int32_t* ids_of(std::uint32_t value) const;
   float* f32(const ValueInfo& v) const {
     const auto id = static_cast<std::uint32_t>(&v - graph_.values().data());
     return reinterpret_cast<float*>(value_data(site_, id));
@@ -104,7 +107,8 @@ class NodeSite {
 
 /// Of an Attention node over a cache.
 AttentionShape attention_shape(const Graph&, const Node& attention, const CacheView&);
-/// Whether what the node's graph appends to the cache are keys that begin with their value, both in one type.
+/// Whether what the node's graph appends to the cache are keys that begin with their value, or are it, both in one
+/// type.
 bool values_in_keys(const Graph&, const Node& attention, const CacheView&);
 
 }  // namespace llm::cuda

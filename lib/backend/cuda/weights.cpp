@@ -96,7 +96,7 @@ std::size_t device_bytes(const TensorType& type) {
 
 std::size_t f8_scale_bytes(const TensorType& type) {
   const Shape& shape = type.shape;
-  if (shape.n_dims() != 2) return 0;
+  if (shape.n_dims() != 2 || info(type.dtype).use != DTypeUse::Weight) return 0;
   return (static_cast<std::size_t>(shape[1]) * sizeof(float) + 127) / 128 * 128;
 }
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/cache.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/packed_rows.cuh"
 
 namespace llm::cuda {
 namespace {
@@ -16,29 +17,12 @@ constexpr int kPackThreads = 256;
 constexpr int kMostPacked = 16;                              ///< tokens
 constexpr std::size_t kPackedBytes = std::size_t{64} << 20;  ///< of these, unless one takes more
 
-struct PackedSide {
-  const unsigned char* from;
-  unsigned char* to;
-  int row_bytes;
-};
 struct PackArgs {
   PackedSide k, v;
   const std::int32_t *positions, *sequence, *block_table, *selected;
   std::int32_t *packed_positions, *packed_sequence, *packed_table;
   int table_stride, kv_heads, top_k, blocks;  ///< blocks of a token
 };
-
-/// By words where rows are of these.
-__device__ void copy_row(const PackedSide& s, std::size_t from_row, std::size_t to_row, int lane) {
-  const unsigned char* const from = s.from + from_row * static_cast<std::size_t>(s.row_bytes);
-  unsigned char* const to = s.to + to_row * static_cast<std::size_t>(s.row_bytes);
-  if (s.row_bytes % 4 == 0) {
-    for (int i = lane * 4; i < s.row_bytes; i += 128)
-      *reinterpret_cast<std::uint32_t*>(to + i) = __ldcg(reinterpret_cast<const std::uint32_t*>(from + i));
-  } else {
-    for (int i = lane; i < s.row_bytes; i += 32) to[i] = __ldcg(from + i);
-  }
-}
 
 /// How many of `most` positions there are: what is missing, less than a block, is -1 behind them.
 __device__ int count_selected(const std::int32_t* selected, int most, int lane) {

@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kThreads, 1) attend_wide_kernel(const __grid_c
   const int first_row = of_token % a.head_tiles * Shape::kRows;
   const WideRows rows{token,     seen_position(a, position),
                       sequence,  of_token / a.head_tiles,
-                      first_row, min(Shape::kRows, a.group - first_row)};
+                      first_row, min(Shape::kRows, a.group - first_row),
+                      position};
   const std::int64_t pair = static_cast<std::int64_t>(token) * gridDim.y + of_token;
   if constexpr (kHasRoom)
     Wide<Shape>(a, wide_shared(), rows, pair).run(static_cast<int>(blockIdx.x), gridDim.z == 1 ? position : 0);
@@ -120,11 +121,11 @@ struct WideChoice {
   WideKernel kernel;
   int shared_bytes;
 };
-template <int kDimK, bool kInKeys, bool kSelected>
+template <int kDimK, bool kInKeys, WideKeysSeen kSeen>
 struct WideChoices {
   template <bool kBFloat16, int kParts, int kRows, bool kDecoded>
   static WideChoice choice() {
-    using Shape = WideShape<kBFloat16, kParts, kRows, kDimK, kInKeys, kDecoded, kSelected>;
+    using Shape = WideShape<kBFloat16, kParts, kRows, kDimK, kInKeys, kDecoded, kSeen>;
     return {attend_wide_kernel<Shape>, Shape::kSharedBytes};
   }
   static WideChoice choose(DType type, int rows) {
@@ -134,12 +135,16 @@ struct WideChoices {
   }
 };
 WideChoice wide_choice(const CacheView& c, int rows) {
-  if (c.head_dim_k == 512) return WideChoices<512, false, false>::choose(c.k_type, rows);
-  return c.values_in_keys ? WideChoices<576, true, false>::choose(c.k_type, rows)
-                          : WideChoices<576, false, false>::choose(c.k_type, rows);
+  using enum WideKeysSeen;
+  if (c.head_dim_k == 512) return WideChoices<512, false, All>::choose(c.k_type, rows);
+  return c.values_in_keys ? WideChoices<576, true, All>::choose(c.k_type, rows)
+                          : WideChoices<576, false, All>::choose(c.k_type, rows);
 }
 WideChoice selected_choice(const CacheView& c, int rows) {
-  return WideChoices<576, true, true>::choose(c.k_type, rows);
+  return WideChoices<576, true, WideKeysSeen::Selected>::choose(c.k_type, rows);
+}
+WideChoice compressed_choice(const CacheView& c, int rows) {
+  return WideChoices<512, true, WideKeysSeen::Compressed>::choose(c.k_type, rows);
 }
 
 void launch_wide(const WideChoice& chosen, WideArgs& a, const CacheView& c, const WidePlan& p, int tokens,
@@ -192,6 +197,15 @@ void attend_wide_selected(const float* q, float* y, const CacheView& c, const At
   a.selected = keys.positions;
   a.top_k = keys.top_k;
   launch_wide(selected_choice(c, p.rows), a, c, p, tokens, scratch, at);
+}
+
+void attend_wide_compressed(const float* q, float* y, const CacheView& c, const AttentionShape& s,
+                            const CompressedKeys& keys, const StepView& step, int tokens, int most, std::byte* scratch,
+                            const Launch& at) {
+  const WidePlan p = plan_attend_wide(c, s.heads, tokens, most, device_limits().multiprocessors);
+  WideArgs a = wide_arguments(q, y, c, s, step);
+  see_compressed(a, s, keys);
+  launch_wide(compressed_choice(c, p.rows), a, c, p, tokens, scratch, at);
 }
 
 }  // namespace llm::cuda

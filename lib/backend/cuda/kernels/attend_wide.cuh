@@ -10,7 +10,8 @@
 // Tiles come by asynchronous copies into two slots, one of keys and one of values, which are filled again as soon as
 // all warps are done with them. Rows that are no F16 or BF16 numbers are decoded on their way. Where values are the
 // first elements of keys (CacheView::values_in_keys) they are not copied. Of selected keys a tile is 64 in the order of
-// the selection, from wherever they lie: a row's position is then its place in that order.
+// the selection, from wherever they lie: a row's position is then its place in that order. Keys of a window and
+// compressed ones behind them have such an order, too, and lie in two caches.
 //
 // For prompts queries and weights are rounded to F16 or BF16 (one part). For decoding each is the sum of two F16 or
 // three BF16 numbers, and what a tile adds is rounded once: as exact as f32 (attend_halves.cuh says how and why). A
@@ -52,9 +53,12 @@ struct WideArgs {
   int stripes, splits;
   const std::int32_t* selected;  ///< [tokens][top_k]; null: all keys are seen
   int top_k;
+  const unsigned char* compressed;  ///< a cache of compressed keys, of which the selection is; null: none
+  CompressedOrder order;            ///< of both kinds of keys; `window` is none then
 };
 /// Where a token at a position is among the keys that it sees.
 __device__ __forceinline__ int seen_position(const WideArgs& a, int position) {
+  if (a.compressed != nullptr) return a.order.keys(position) - 1;
   return a.selected != nullptr ? min(position, a.top_k - 1) : position;
 }
 
@@ -71,11 +75,19 @@ constexpr bool kHasRoom = false;
 #endif
 constexpr int kWideDims = 64;  ///< of the values, of a warp
 
+enum class WideKeysSeen {
+  All,         ///< of the window
+  Selected,    ///< a CTA's rows are one token's, over its selected keys
+  Compressed,  ///< or over those of its window and compressed ones
+};
+
 /// `kParts`: of queries and weights, 1 for prompts. `kInKeys`: values are the first elements of keys. `kDecoded`: rows
-/// are decoded to F16. `kSelected`: a CTA's rows are one token's, over its selected keys.
-template <bool kBFloat16_, int kParts_, int kRows_, int kDimK_, bool kInKeys_, bool kDecoded_, bool kSelected_ = false>
+/// are decoded to F16.
+template <bool kBFloat16_, int kParts_, int kRows_, int kDimK_, bool kInKeys_, bool kDecoded_,
+          WideKeysSeen kSeen = WideKeysSeen::All>
 struct WideShape {
-  static constexpr bool kSelected = kSelected_;
+  static constexpr bool kCompressed = kSeen == WideKeysSeen::Compressed;
+  static constexpr bool kSelected = kSeen == WideKeysSeen::Selected || kCompressed;  ///< in an order of their own
   static constexpr bool kBFloat16 = kBFloat16_, kInKeys = kInKeys_, kDecoded = kDecoded_, kExact = kParts_ > 1;
   static constexpr int kParts = kParts_, kRows = kRows_, kDimK = kDimK_, kDimV = kWideDims * kWarps;
   static constexpr int kRowTiles = kRows / 16;
@@ -100,6 +112,7 @@ struct WideShape {
 struct WideRows {
   int first_token, first_position, sequence;  ///< of the span
   int kv_head, first_row, rows;
+  int position = 0;  ///< of the token, where its keys are in an order of their own
 };
 
 /// The result of stripes, folded in their order, of one row.
@@ -195,7 +208,7 @@ class Wide {
   // --- keys and values ---
 
   /// The tile whose keys are on their way or there, and its block of the cache. Of selected keys the block and row
-  /// (block * 64 + row) of the key that is row `warp` + 8 (`lane` % 8) of the tile.
+  /// (block * 64 + row) of the key that is row `warp` + 8 (`lane` % 8) of the tile; of a compressed one the complement.
   struct Copied {
     int tile, block;
   };
@@ -203,16 +216,29 @@ class Wide {
     if constexpr (Shape::kSelected) {
       const int i = tile * kWideKeys + warp + lane % 8 * kWarps;
       if (i >= keys.end_key) return 0;
+      if constexpr (Shape::kCompressed) return place_of(i);
       const int position = __ldcg(a.selected + static_cast<std::int64_t>(mine.first_token) * a.top_k + i);
       return __ldcg(table + position / kCacheBlock) * kCacheBlock + position % kCacheBlock;
     }
     return tile < keys.tiles ? __ldcg(table + keys.first + tile) : 0;
   }
+  /// Of key i in the order of both kinds.
+  __device__ __forceinline__ int place_of(int i) const {
+    const int of_window = a.order.of_window(mine.position);
+    const auto row_of = [this](int position, int stride) {
+      return __ldcg(table + position / kCacheBlock) * kCacheBlock + position % kCacheBlock / stride;
+    };
+    if (i < of_window) return row_of(a.order.window.first_key(mine.position) + i, 1);
+    int key = i - of_window;
+    if (a.selected != nullptr) key = __ldcg(a.selected + static_cast<std::int64_t>(mine.first_token) * a.top_k + key);
+    return ~row_of((key + 1) * a.order.stride - 1, a.order.stride);
+  }
   /// Of row `row` of the tile, one of the warp's.
   __device__ __forceinline__ const unsigned char* row_at(const unsigned char* cache, int row, int row_bytes) const {
     int block = copied.block, in_block = row;
     if constexpr (Shape::kSelected) {
-      const int at = __shfl_sync(kAll, copied.block, row / kWarps);
+      int at = __shfl_sync(kAll, copied.block, row / kWarps);
+      if (Shape::kCompressed && at < 0) cache = a.compressed, at = ~at;
       block = at / kCacheBlock, in_block = at % kCacheBlock;
     }
     return cache + cache_rows_offset(block, a.kv_heads, mine.kv_head, row_bytes) + in_block * row_bytes;
@@ -825,6 +851,14 @@ inline WideArgs wide_arguments(const float* q, float* y, const CacheView& c, con
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.stripes = a.splits = 1;
   return a;
+}
+
+inline void see_compressed(WideArgs& a, const AttentionShape& s, const CompressedKeys& keys) {
+  a.window = {};
+  a.selected = keys.chosen;
+  a.top_k = keys.top_k;
+  a.compressed = reinterpret_cast<const unsigned char*>(keys.rows);
+  a.order = keys.order(s.window);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/kernels/attend_compressed.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/cache.cuh"
@@ -87,6 +88,11 @@ bool attends_wide_selected(const CacheView&);
 void attend_wide_selected(const float* q, float* y, const CacheView&, const AttentionShape&, const Selected&,
                           const StepView&, int tokens, std::byte* scratch, const Launch&);
 
+/// Of attend_compressed(): heads of 512 that are their own values, in a cache of one such type. `most`: keys of a
+/// token.
+void attend_wide_compressed(const float* q, float* y, const CacheView&, const AttentionShape&, const CompressedKeys&,
+                            const StepView&, int tokens, int most, std::byte* scratch, const Launch&);
+
 /// Of attend_prompt(), any type of cache but F32.
 bool has_wide_heads(const CacheView&);
 bool has_room_for_wide_prompts(const CacheView&);
@@ -95,5 +101,8 @@ void attend_wide_prompt(const float* q, float* y, const CacheView&, const Attent
 /// Of latents; where keys and values are of two types they are decoded to F16.
 void attend_wide_prompt_selected(const float* q, float* y, const CacheView&, const AttentionShape&, const Selected&,
                                  const StepView&, int tokens, const Launch&);
+/// Of heads of 512 that are their own values.
+void attend_wide_prompt_compressed(const float* q, float* y, const CacheView&, const AttentionShape&,
+                                   const CompressedKeys&, const StepView&, int tokens, const Launch&);
 
 }  // namespace llm::cuda

@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_prompt_selected_kernel(const
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   if (sequence < 0) return wait_for_previous();
   const int first_row = tile % a.head_tiles * kWideRows;
-  const WideRows rows{token,     seen_position(a, position),         sequence, tile / a.head_tiles,
-                      first_row, min(kWideRows, a.group - first_row)};
+  const WideRows rows{token,     seen_position(a, position),          sequence, tile / a.head_tiles,
+                      first_row, min(kWideRows, a.group - first_row), position};
   if constexpr (kHasRoom) Wide<Shape>(a, wide_shared(), rows, 0).run(0, 0);
 }
 
@@ -56,7 +56,7 @@ struct SelectedPromptChoice {
 };
 template <bool kBFloat16, bool kInKeys, bool kDecoded>
 SelectedPromptChoice selected_prompt_choice() {
-  using Shape = WideShape<kBFloat16, 1, kWideRows, 576, kInKeys, kDecoded, true>;
+  using Shape = WideShape<kBFloat16, 1, kWideRows, 576, kInKeys, kDecoded, WideKeysSeen::Selected>;
   return {wide_prompt_selected_kernel<Shape>, Shape::kSharedBytes};
 }
 SelectedPromptChoice choose_selected_prompt(const CacheView& c) {
@@ -64,6 +64,15 @@ SelectedPromptChoice choose_selected_prompt(const CacheView& c) {
   if (c.k_type == DType::BF16) return selected_prompt_choice<true, true, false>();
   return c.k_type == DType::F16 ? selected_prompt_choice<false, true, false>()
                                 : selected_prompt_choice<false, true, true>();
+}
+template <bool kBFloat16, bool kDecoded>
+SelectedPromptChoice compressed_prompt_choice() {
+  using Shape = WideShape<kBFloat16, 1, kWideRows, 512, true, kDecoded, WideKeysSeen::Compressed>;
+  return {wide_prompt_selected_kernel<Shape>, Shape::kSharedBytes};
+}
+SelectedPromptChoice choose_compressed_prompt(const CacheView& c) {
+  if (c.k_type == DType::BF16) return compressed_prompt_choice<true, false>();
+  return c.k_type == DType::F16 ? compressed_prompt_choice<false, false>() : compressed_prompt_choice<false, true>();
 }
 template <bool kBFloat16, int kDimK, bool kInKeys, bool kDecoded>
 WidePromptChoice wide_prompt_choice() {
@@ -105,18 +114,32 @@ void attend_wide_prompt(const float* q, float* y, const CacheView& c, const Atte
   }
 }
 
+namespace {
+
+void launch_selected_prompt(const SelectedPromptChoice& chosen, WideArgs& a, int tokens, const Launch& at) {
+  a.head_tiles = (a.group + kWideRows - 1) / kWideRows;
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes),
+             "giving attention its shared memory");
+  launch(chosen.kernel, dim3(static_cast<unsigned>(a.kv_heads * a.head_tiles), static_cast<unsigned>(tokens)),
+         dim3(kThreads), static_cast<std::size_t>(chosen.shared_bytes), at, a);
+}
+
+}  // namespace
+
 void attend_wide_prompt_selected(const float* q, float* y, const CacheView& c, const AttentionShape& s,
                                  const Selected& keys, const StepView& step, int tokens, const Launch& at) {
   WideArgs a = wide_arguments(q, y, c, s, step);
   a.selected = keys.positions;
   a.top_k = keys.top_k;
-  a.head_tiles = (a.group + kWideRows - 1) / kWideRows;
-  const SelectedPromptChoice chosen = choose_selected_prompt(c);
-  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes),
-             "giving attention its shared memory");
-  launch(chosen.kernel, dim3(static_cast<unsigned>(c.kv_heads * a.head_tiles), static_cast<unsigned>(tokens)),
-         dim3(kThreads), static_cast<std::size_t>(chosen.shared_bytes), at, a);
+  launch_selected_prompt(choose_selected_prompt(c), a, tokens, at);
+}
+
+void attend_wide_prompt_compressed(const float* q, float* y, const CacheView& c, const AttentionShape& s,
+                                   const CompressedKeys& keys, const StepView& step, int tokens, const Launch& at) {
+  WideArgs a = wide_arguments(q, y, c, s, step);
+  see_compressed(a, s, keys);
+  launch_selected_prompt(choose_compressed_prompt(c), a, tokens, at);
 }
 
 }  // namespace llm::cuda

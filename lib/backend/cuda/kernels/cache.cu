@@ -127,7 +127,7 @@ struct Side {
 
 __global__ void __launch_bounds__(kThreads)
     append_kernel(const __grid_constant__ Side k, const __grid_constant__ Side v, int kv_heads, int stride,
-                  const std::int32_t* slots, int tokens) {
+                  const std::int32_t* slots, const std::int32_t* positions, int tokens) {
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warps = kThreads / 32;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
     const int piece = static_cast<int>(i % pieces);
     const std::int64_t row = i / pieces;  // token * kv_heads + head
     const int slot = __ldcg(slots + row / kv_heads);
-    if (slot < 0 || (slot + 1) % stride != 0) continue;  // blocks begin at multiples of their length
+    if (slot < 0 || (stride > 1 && (__ldcg(positions + row / kv_heads) + 1) % stride != 0)) continue;
     const bool values = piece >= k_pieces;
     const Side& side = values ? v : k;
     const int element = (values ? piece - k_pieces : piece) * 32 + lane;
@@ -170,7 +170,7 @@ void append(const float* k, const float* v, const CacheView& cache, int stride, 
   const std::int64_t blocks = (std::int64_t{tokens} * cache.kv_heads * pieces + kWarps - 1) / kWarps;
   constexpr std::int64_t kMostBlocks = 4096;  // more than run at a time anywhere; the loop takes the rest
   launch(append_kernel, dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)), dim3(kThreads), 0, at,
-         keys, values, cache.kv_heads, stride, step.slots, tokens);
+         keys, values, cache.kv_heads, stride, step.slots, step.positions, tokens);
 }
 
 bool known(DType t) { return cache_block_bytes(t) != 0 || cache_element_bytes(t) != 0; }
@@ -198,9 +198,9 @@ void append_to_cache(const float* k, const float* v, const CacheView& cache, con
   append(k, v, cache, 1, step, tokens, at);
 }
 
-void append_to_index(const float* k, const CacheView& index, int stride, const StepView& step, int tokens,
-                     const Launch& at) {
-  append(k, nullptr, index, stride, step, tokens, at);
+void append_keys(const float* k, const CacheView& keys, int stride, const StepView& step, int tokens,
+                 const Launch& at) {
+  append(k, nullptr, keys, stride, step, tokens, at);
 }
 
 }  // namespace llm::cuda

@@ -215,7 +215,8 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
 
 // --- float types ---
 
-std::size_t float_bytes(DType type) { return type == DType::F32 ? 4 : 2; }
+/// Of an element of a type without tiles: floats, and the whole numbers of tables, which are no matrices.
+std::size_t element_bytes(DType type) { return type == DType::F32 || type == DType::I32 ? 4 : 2; }
 __device__ float as_float(float x) { return x; }
 __device__ float as_float(__half x) { return __half2float(x); }
 __device__ float as_float(BFloat16 x) { return __uint_as_float(static_cast<std::uint32_t>(x.bits) << 16); }
@@ -293,11 +294,11 @@ DType device_type(DType stored) { return stored == DType::F64 ? DType::F32 : sto
 
 bool experts_are_rows(const MatrixType& m) {
   if (has_tiles(m.type)) return m.n % kTileRows == 0;
-  return static_cast<std::size_t>(m.n * m.k) * float_bytes(m.type) == matrix_bytes(m);
+  return static_cast<std::size_t>(m.n * m.k) * element_bytes(m.type) == matrix_bytes(m);
 }
 
 std::size_t matrix_bytes(const MatrixType& m) {
-  if (!has_tiles(m.type)) return (static_cast<std::size_t>(m.n * m.k) * float_bytes(m.type) + 127) / 128 * 128;
+  if (!has_tiles(m.type)) return (static_cast<std::size_t>(m.n * m.k) * element_bytes(m.type) + 127) / 128 * 128;
   return with_tile(m.type,
                    [&](auto type) { return static_cast<std::size_t>(strips(m.n) * strip_bytes<Tile<type()>>(m.k)); });
 }
@@ -306,7 +307,7 @@ void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_ro
                std::byte* matrix, const Launch& at) {
   if (n_rows == 0 || m.k == 0) return;
   if (!has_tiles(m.type)) {
-    const std::size_t row_bytes = static_cast<std::size_t>(m.k) * float_bytes(m.type);
+    const std::size_t row_bytes = static_cast<std::size_t>(m.k) * element_bytes(m.type);
     check_cuda(cudaMemcpyAsync(matrix + static_cast<std::size_t>(first_row) * row_bytes, rows,
                                static_cast<std::size_t>(n_rows) * row_bytes, cudaMemcpyDeviceToDevice, at.stream),
                "placing a matrix");

@@ -29,6 +29,23 @@ __global__ void __launch_bounds__(kRouteTokens* kWarp)
                                 weights + token * op.top_k, [](int) {});
 }
 
+template <int kPerLane>
+__global__ void __launch_bounds__(kRouteTokens* kWarp)
+    route_by_table_kernel(const __grid_constant__ Router router, const float* logits, const int experts,
+                          const int tokens, std::int32_t* ids, float* weights) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t row = std::int64_t{blockIdx.x} * kRouteTokens + threadIdx.x / kWarp;
+  if (row >= tokens) return;
+  const int top_k = router.op.top_k;
+  std::int32_t token = __ldcg(router.tokens + row);
+  if (token < 0) token = __ldcg(router.drawn + ~token);
+  const bool is_there = token >= 0 && token < router.vocab;
+  weigh_named_experts<kPerLane>(router.op, logits + row * experts, experts,
+                                is_there ? router.table + std::int64_t{token} * top_k : nullptr, ids + row * top_k,
+                                weights + row * top_k);
+}
+
 constexpr int kMaxSortWarps = 16;
 constexpr int kSortCounts = 8192;  ///< 32 KB of shared memory
 
@@ -271,6 +288,13 @@ void route(const Router& router, const float* logits, int experts, int tokens, s
   check_router(router.op, experts);
   if (tokens == 0) return;
   const dim3 grid((tokens + kRouteTokens - 1) / kRouteTokens), threads(kRouteTokens * kWarp);
+  if (router.table != nullptr) {
+    with_experts_per_lane(experts, [&](auto per_lane) {
+      launch(route_by_table_kernel<per_lane.value>, grid, threads, 0, at, router, logits, experts, tokens, ids,
+             weights);
+    });
+    return;
+  }
   with_router(router, experts, [&](auto per_lane, auto choice) {
     launch(route_kernel<per_lane.value, choice.value>, grid, threads, 0, at, router.op, logits, router.bias, experts,
            tokens, ids, weights);
@@ -286,7 +310,8 @@ RouteGroups route_and_group(const Router& router, const float* logits, int exper
                             const Launch& at) {
   const int top_k = router.op.top_k;
   check_router(router.op, experts);
-  check(groups_while_routing(experts, max_tokens, top_k) && columns >= 1, "few routes are grouped as they are made");
+  check(router.table == nullptr && groups_while_routing(experts, max_tokens, top_k) && columns >= 1,
+        "few routes are grouped as they are made");
   const int routes = max_tokens * top_k;
   const GroupMemory out = group_memory(memory, routes);
   with_router(router, experts, [&](auto per_lane, auto choice) {

@@ -66,6 +66,18 @@ __device__ __forceinline__ void leave_groups_out(const Route& op, const int expe
   }
 }
 
+/// What the gate of an expert is; by softmax before it is divided by the sum of all.
+__device__ __forceinline__ float undivided_gate(Gating gating, float logit, float top) {
+  switch (gating) {
+    case Gating::Sigmoid:
+      return sigmoid(logit);
+    case Gating::RootSoftplus:
+      return sqrtf(softplus(logit));
+    default:
+      return expf(logit - top);
+  }
+}
+
 /// What a token's weights are made with: the largest logit and, where all experts count, the sum of all gates.
 struct RouteTotals {
   float top, all;
@@ -113,8 +125,8 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
     for (int j = 0; j < kPerLane; ++j) {
       const int e = lane + kWarp * j;
       if (e >= experts) continue;
-      const bool softmax = op.gating == Gating::Softmax;
-      const float gate = softmax ? expf(logit[j] - totals.top) / totals.all : sigmoid(logit[j]);
+      const float undivided = undivided_gate(op.gating, logit[j], totals.top);
+      const float gate = op.gating == Gating::Softmax ? undivided / totals.all : undivided;
       const float score = bias != nullptr ? gate + bias[e] : gate;
       order[j] = order_of(score, __float_as_uint(score));
     }
@@ -167,7 +179,7 @@ __device__ __forceinline__ void finish_weights(const Route& op, const Gating gat
   for (int first = 0; first < op.top_k; first += kWarp) {
     const int slot = first + lane_id(), end = min(kWarp, op.top_k - first);
     const float logit = slot < op.top_k ? token_weights[slot] : 0.0f;
-    const float gate = slot >= op.top_k ? 0.0f : softmax ? expf(logit - totals.top) : sigmoid(logit);
+    const float gate = slot < op.top_k ? undivided_gate(gating, logit, totals.top) : 0.0f;
     if (slot < op.top_k) token_weights[slot] = gate;
 #pragma unroll 8
     for (int i = 0; i < end; ++i) chosen += __shfl_sync(kWholeWarp, gate, i);
@@ -204,6 +216,40 @@ __device__ __forceinline__ void weigh_near_best(const Route& op, const float* ro
     near = warp_sum(near);
     if (lane_id() == 0) token_weights[slot] = fault != 0 ? __uint_as_float(0x7fc00000u) : op.scale / near;
   }
+}
+
+/// A token's experts that a table names, by a warp: their ids and weights. One that is none makes its weight NaN.
+template <int kPerLane>
+__device__ __forceinline__ void weigh_named_experts(const Route& op, const float* row, int experts,
+                                                    const std::int32_t* named, std::int32_t* token_ids,
+                                                    float* token_weights) {
+  const int lane = lane_id();
+  RouteTotals totals{-INFINITY, 0, 0};
+  float logit[kPerLane];
+  bool fault = false;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    const int e = lane + kWarp * j;
+    logit[j] = e < experts ? __ldcg(row + e) : -INFINITY;
+    totals.top = fmaxf(totals.top, logit[j]);
+    fault = fault || isnan(logit[j]);
+  }
+  for (int width = kWarp / 2; width > 0; width /= 2)
+    totals.top = fmaxf(totals.top, __shfl_xor_sync(kWholeWarp, totals.top, width));
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    if (lane + kWarp * j < experts) totals.all += expf(logit[j] - totals.top);
+  }
+  totals.all = warp_sum(totals.all);
+  totals.fault = __any_sync(kWholeWarp, fault) ? 1 : 0;
+  for (int slot = lane; slot < op.top_k; slot += kWarp) {
+    const int e = named == nullptr ? -1 : named[slot];
+    const bool is_one = e >= 0 && e < experts;
+    token_ids[slot] = is_one ? e : 0;
+    token_weights[slot] = is_one ? __ldcg(row + e) : __uint_as_float(0x7fc00000u);
+  }
+  __syncwarp();
+  finish_weights(op, op.gating, totals, token_weights);
 }
 
 /// Chosen and weighed.

@@ -81,6 +81,10 @@ inline constexpr int kMostExperts = 1024, kMostRouteGroups = 32;  ///< of a rout
 struct Router {
   Route op;
   const float* bias = nullptr;  ///< [experts]; null: none
+  /// The experts that each token of a vocabulary has: [vocab][top_k]; null: they are chosen.
+  const std::int32_t* table = nullptr;
+  const std::int32_t *tokens = nullptr, *drawn = nullptr;  ///< [tokens], as StepView has them
+  std::int64_t vocab = 0;
 };
 /// ids and weights [tokens][top_k] from logits [tokens][experts].
 void route(const Router&, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
@@ -90,7 +94,7 @@ void route(const Router&, const float* logits, int experts, int tokens, std::int
 std::size_t route_groups_bytes(int experts, int max_tokens, int top_k);
 RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, int top_k, int columns, const StepView&,
                          std::byte* memory, const Launch&);
-/// Both in one kernel, where the step can have few routes only.
+/// Both in one kernel, where the step can have few routes only; not by a table.
 bool groups_while_routing(int experts, int max_tokens, int top_k);
 RouteGroups route_and_group(const Router&, const float* logits, int experts, int max_tokens, int columns,
                             const StepView&, std::int32_t* ids, float* weights, std::byte* memory, const Launch&);

@@ -10,7 +10,7 @@
 // 8.9 GB from the second cache, 1.6 ms. Other indexes: a warp has four keys in registers, products are f32.
 //
 // An index of a stride s has a key for each s positions, in a block of the cache 64 / s of them side by side. What is
-// scored and chosen are these keys, by their number; only what is written are positions.
+// scored and chosen are these keys, by their number; only what is written are positions, or these numbers.
 //
 // The choice: a CTA has a token. Its k-th greatest score is found by digits of 8 bits, counts of which each lane has
 // for itself, then the positions are written in their order, a warp having a stretch of them. Scores are read six times
@@ -51,7 +51,7 @@ struct ScoreArgs {
   std::uint32_t* ranks;    ///< [tokens][most_keys]
   const std::int32_t *positions, *sequence, *block_table;
   DType type;
-  int table_stride, heads, dim, row_bytes, top_k, tokens, tokens_of_cta;
+  int table_stride, heads, dim, row_bytes, chooses_from, tokens, tokens_of_cta;
   int shift;  ///< the index has a key for each 2^shift positions
   std::int64_t most_keys;
   bool round_query;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) index_queries_kernel(const __grid_co
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, g = static_cast<int>(threadIdx.x) / 32;
   const int group = static_cast<int>(blockIdx.x), token = static_cast<int>(blockIdx.y), groups = a.heads / kHeadGroup;
-  if (__ldcg(a.sequence + token) < 0 || __ldcg(a.positions + token) < a.top_k) return wait_for_previous();
+  if (__ldcg(a.sequence + token) < 0 || __ldcg(a.positions + token) < a.chooses_from) return wait_for_previous();
   const std::int64_t head = static_cast<std::int64_t>(token) * a.heads + group * kHeadGroup + g;
   wait_for_previous();
   const float4 four = __ldcg(reinterpret_cast<const float4*>(a.q + head * kIndexDim) + lane);
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 2) index_scores_kernel(const __grid_
   if (thread < kMostTokens) {
     const int position = thread < n ? __ldcg(a.positions + first + thread) : -1;
     last_keys[thread] = last_key(position, a.shift);
-    sequences[thread] = thread < n && position >= a.top_k ? __ldcg(a.sequence + first + thread) : -1;
+    sequences[thread] = thread < n && position >= a.chooses_from ? __ldcg(a.sequence + first + thread) : -1;
     chooses = sequences[thread] >= 0;
   }
   wait_for_previous();
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(kThreads) float_scores_kernel(const __grid_con
   const int token = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % 32;
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   wait_for_previous();
-  if (sequence < 0 || position < a.top_k) return;
+  if (sequence < 0 || position < a.chooses_from) return;
   const float* const q =
       (a.round_query ? reinterpret_cast<const float*>(a.queries) : a.q) + std::int64_t{token} * a.heads * a.dim;
   const int last = last_key(position, a.shift), step = static_cast<int>(gridDim.x) * kWarps * kKeys;
@@ -364,10 +364,13 @@ struct ChoiceArgs {
   const std::int32_t *positions, *sequence;
   std::int32_t* chosen;  ///< [tokens][top_k]
   std::int64_t most_keys;
-  int top_k, shift;  ///< as ScoreArgs have it
+  int top_k, chooses_from, shift;  ///< the last two as ScoreArgs have them
+  bool by_numbers;                 ///< keys, not positions
 
   /// Keys that are chosen where a token sees more.
-  __device__ __forceinline__ int choices() const { return ((top_k + 1) >> shift) - 1; }
+  __device__ __forceinline__ int choices() const { return by_numbers ? top_k : ((top_k + 1) >> shift) - 1; }
+  /// 2^that are written for a key.
+  __device__ __forceinline__ int written_shift() const { return by_numbers ? 0 : shift; }
 };
 
 /// Four neighbours from `first` on, a multiple of 4; 0 from n on.
@@ -457,14 +460,16 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
   wait_for_previous();
   if (sequence < 0) return;
   std::int32_t* const to = a.chosen + std::int64_t{token} * a.top_k;
-  if (position < a.top_k) {
-    for (int i = thread; i < a.top_k; i += kChoiceThreads) to[i] = i <= position ? i : -1;
+  const int n = last_key(position, a.shift) + 1;
+  if (position < a.chooses_from) {
+    const int seen = a.by_numbers ? n : position + 1;
+    for (int i = thread; i < a.top_k; i += kChoiceThreads) to[i] = i < seen ? i : -1;
     return;
   }
   const std::uint32_t* const ranks = a.ranks + token * a.most_keys;
-  const int n = last_key(position, a.shift) + 1, choices = a.choices();
-  for (int i = (choices << a.shift) + thread; i < a.top_k; i += kChoiceThreads) {  // those behind the last key
-    const int p = (n << a.shift) + i - (choices << a.shift);
+  const int choices = a.choices(), shift = a.written_shift();
+  for (int i = (choices << shift) + thread; i < a.top_k; i += kChoiceThreads) {  // those behind the last key
+    const int p = (n << shift) + i - (choices << shift);
     to[i] = p <= position ? p : -1;
   }
   const Threshold threshold = find_threshold(ranks, n, choices);
@@ -506,7 +511,7 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
     for (int i = 0; i < 4; ++i) {
       const bool is_greater = r[i] > threshold.rank, is_equal = r[i] == threshold.rank;
       if (is_greater || (is_equal && e < threshold.equal))
-        write_key(to, g + min(e, threshold.equal), step + lane * 4 + i, a.shift);
+        write_key(to, g + min(e, threshold.equal), step + lane * 4 + i, shift);
       g += is_greater, e += is_equal;
     }
     greater += static_cast<int>(all & 0xffff), equal += static_cast<int>(all >> 16);
@@ -581,7 +586,7 @@ ScoreArgs score_arguments(const float* q, const float* w, const CacheView& c, co
   a.heads = s.heads;
   a.dim = c.head_dim_k;
   a.row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
-  a.top_k = s.top_k;
+  a.chooses_from = s.chooses_from();
   a.tokens_of_cta = 1;
   a.shift = std::countr_zero(static_cast<unsigned>(s.stride));
   a.most_keys = static_cast<std::int64_t>(p.rank_bytes / 4);
@@ -647,10 +652,13 @@ std::size_t selection_scratch(const CacheView& c, const SelectionShape& s, int t
 void select_keys(const float* q, const float* w, const CacheView& c, const SelectionShape& s, const StepView& step,
                  int tokens, std::int64_t max_positions, Scores scores, std::int32_t* positions, std::byte* scratch,
                  const Launch& at) {
-  check(s.stride >= 1 && kCacheBlock % s.stride == 0 && s.top_k >= 2 * s.stride - 1, "keys of whole blocks of a cache");
+  const bool by_numbers = s.choice == SelectKeys::Choice::Keys;
+  check(s.stride >= 1 && kCacheBlock % s.stride == 0 && s.top_k >= (by_numbers ? 1 : 2 * s.stride - 1),
+        "keys of whole blocks of a cache");
   const ScorePlan p = plan_scores(c, s, tokens, max_positions, scores);
   ScoreArgs a = score_arguments(q, w, c, s, step, p, scratch);
-  ChoiceArgs choice{a.ranks, step.positions, step.sequence, positions, a.most_keys, s.top_k, a.shift};
+  ChoiceArgs choice{a.ranks, step.positions, step.sequence, positions, a.most_keys,
+                    s.top_k, a.chooses_from, a.shift,       by_numbers};
   for (int first = 0; first < tokens; first += p.at_once) {
     a.tokens = std::min(p.at_once, tokens - first);
     launch_scores(p, a, at);

@@ -3,9 +3,11 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/gate.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/streams.h"
+#include "base/error.h"
 
 namespace llm::cuda {
 namespace {
@@ -93,6 +95,60 @@ __global__ void __launch_bounds__(kThreads)
   y[i] = sum / static_cast<float>(s.m);
 }
 
+/// kMost lanes have a row, of which lane i makes what is of vector i, its shares in registers. Those of lanes and
+/// places from m on are 0 and stay so.
+template <int kMost>
+__global__ void __launch_bounds__(kThreads)
+    stream_weights_kernel(const StreamWeights op, const int m, const float* x, const float* scales, const float* biases,
+                          const int rows, const __grid_constant__ StreamShareRows y) {
+  let_next_start();
+  const int from = lane_id() % kMost;
+  const std::int64_t row = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kMost;
+  const bool mine = row < rows && from < m;
+  const int width = y.write != nullptr ? (2 + m) * m : m;
+  wait_for_previous();
+  const auto z = [&](int of, int i) { return fmaf(x[row * width + i], scales[of], biases[i]); };
+  if (mine) y.read[row * m + from] = sigmoid(z(0, from)) + op.eps;
+  if (y.write == nullptr) return;
+  if (mine) y.write[row * m + from] = tanhf(0.5f * z(1, m + from));
+  float shares[kMost];
+  float top = -INFINITY;
+#pragma unroll
+  for (int to = 0; to < kMost; ++to) {
+    shares[to] = mine && to < m ? z(2, 2 * m + from * m + to) : -INFINITY;
+    top = fmaxf(top, shares[to]);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int to = 0; to < kMost; ++to) {
+    shares[to] = mine && to < m ? expf(shares[to] - top) : 0.0f;
+    sum += shares[to];
+  }
+#pragma unroll
+  for (int to = 0; to < kMost; ++to) shares[to] = mine && to < m ? shares[to] / sum + op.eps : 0.0f;
+#pragma unroll 1
+  for (int turn = 0; turn < op.iterations; ++turn) {
+    if (turn > 0) {
+      float of_vector = op.eps;
+#pragma unroll
+      for (int to = 0; to < kMost; ++to) of_vector += shares[to];
+#pragma unroll
+      for (int to = 0; to < kMost; ++to) shares[to] = mine ? shares[to] / of_vector : 0.0f;
+    }
+#pragma unroll
+    for (int to = 0; to < kMost; ++to) {
+      float of_place = shares[to];
+#pragma unroll
+      for (int offset = kMost / 2; offset > 0; offset /= 2) of_place += __shfl_xor_sync(kWholeWarp, of_place, offset);
+      shares[to] = mine && to < m ? shares[to] / (of_place + op.eps) : 0.0f;
+    }
+  }
+#pragma unroll
+  for (int to = 0; to < kMost; ++to) {
+    if (mine && to < m) y.mix[(row * m + to) * m + from] = shares[to];
+  }
+}
+
 /// A row per block.
 __global__ void __launch_bounds__(kThreads)
     gaussian_top_kernel(const float* x, const float deviations, const int n, float* y) {
@@ -135,6 +191,18 @@ void stream_add(const StreamAdd& op, const Streams& s, const float* x, const flo
   if (rows == 0) return;
   const std::int64_t elements = std::int64_t{rows} * s.m * s.n;
   launch(stream_add_kernel, grid_of(elements), dim3(kThreads), 0, at, op, s, x, added, w, elements, y);
+}
+
+void stream_weights(const StreamWeights& op, int m, const float* x, const float* scales, const float* biases, int rows,
+                    const StreamShareRows& y, const Launch& at) {
+  check(m >= 1 && m <= kMostStreams, "rows of more vectors have no weights");
+  if (rows == 0) return;
+  const auto run = [&](auto kernel, int lanes) {
+    launch(kernel, grid_of(std::int64_t{rows} * lanes), dim3(kThreads), 0, at, op, m, x, scales, biases, rows, y);
+  };
+  if (m <= 4) return run(stream_weights_kernel<4>, 4);
+  if (m <= 8) return run(stream_weights_kernel<8>, 8);
+  run(stream_weights_kernel<kMostStreams>, static_cast<int>(kMostStreams));
 }
 
 void stream_mean(const Streams& s, const float* x, const float* gate, int rows, float* y, const Launch& at) {
