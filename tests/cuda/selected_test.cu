@@ -355,6 +355,19 @@ TEST_CASE("long contexts, all keys equal, weights that are not numbers") {
   check_choice(positive, cuda::Scores::Exact);
 }
 
+TEST_CASE("however many blocks of threads choose a token's keys, they choose the same") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {20000, 2049};
+  for (const int run : {1, 13, 28, 60}) {  // clusters of eight, of four and of two
+    std::vector<Token> tokens{{0, 19999}, {-1, 0}, {1, 2048}};
+    for (int i = 0; i < run; ++i) tokens.push_back({0, 17000 + 37 * i});
+    IndexScene s(8, 128, DType::F16, 1000, lengths, tokens, 5);
+    check_choice(s, cuda::Scores::Exact);
+    std::fill(s.w.begin(), s.w.end(), 0.0f);  // all keys are equal
+    check_choice(s, cuda::Scores::Exact);
+  }
+}
+
 TEST_CASE("what is chosen of an index of blocks is what its rows and rounded queries say") {
   if (no_device()) return;
   for (const DType type : {DType::Q8_0, DType::Q4_0, DType::Q5_1}) {
