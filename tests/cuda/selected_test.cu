@@ -178,7 +178,7 @@ std::vector<float> run_selected(const Scene& s, const std::vector<Token>& tokens
     cuda::attend_prompt_selected(queries.data(), y.data(), cache.view, shape, keys, step.view(), n, {});
     return y.read();
   }
-  const cuda::AttentionMemory need = cuda::selected_attention_memory(cache.view, shape, keys.top_k, n);
+  const cuda::AttentionMemory need = cuda::selected_attention_memory(cache.view, shape, keys, n);
   const Device<std::byte> scratch(std::vector<std::byte>(need.scratch, std::byte{0xff}));
   const Device<std::byte> arrivals(std::vector<std::byte>(need.arrivals, std::byte{0}));
   const cuda::Stream stream;
