@@ -1,6 +1,6 @@
-// Selecting keys and attending to them, of DeepSeek V3.2's shape and of one whose keys are selected by fours and whose
-// heads are 256 wide: us a layer for one token, for 32 of as many sequences and for a part of a prompt, behind contexts
-// of several lengths.
+// Selecting keys and attending to them, of DeepSeek V3.2's shape, of one whose keys are selected by fours and whose
+// heads are 256 wide, and of MiniMax-M3's, each of whose KV heads selects blocks of 128: us a layer for one token, for
+// 32 of as many sequences and for a part of a prompt, behind contexts of several lengths.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -9,6 +9,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attend_wide.h"
+#include "backend/cuda/kernels/select_blocks.h"
 #include "backend/cuda/kernels/select_keys.h"
 #include "tensor/tensor.h"
 
@@ -20,9 +21,12 @@ struct Layer {
   const char* name;
   int index_heads, top_k, stride;  ///< stride: keys that are selected together
   int heads, kv_heads, dim_k, dim_v;
+  int block = 1;  ///< keys that each KV head selects together; 1: all heads select the same
   bool latents() const { return dim_k == 576; }
+  bool of_each() const { return block > 1; }
 };
-constexpr Layer kLatents{"latents", 64, 2048, 1, 128, 1, 576, 512}, kFours{"by fours", 32, 2051, 4, 16, 2, 256, 256};
+constexpr Layer kLatents{"latents", 64, 2048, 1, 128, 1, 576, 512}, kFours{"by fours", 32, 2051, 4, 16, 2, 256, 256},
+    kBlocks{"blocks of each KV head", 4, 2048, 1, 64, 4, 128, 128, 128};
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
@@ -97,7 +101,8 @@ void run(const Layer& l, DType type, int tokens, int sequences, int context) {
   const DeviceBuffer p = filled(positions), s = filled(sequence), b = filled(table),
                      iq = filled(floats(n * size(l.index_heads * 128))), iw = filled(floats(n * size(l.index_heads))),
                      q = filled(floats(n * size(l.heads * l.dim_k)));
-  DeviceBuffer y(n * size(l.heads * l.dim_v) * 4), chosen(n * size(l.top_k) * 4);
+  const int selections = l.of_each() ? l.kv_heads : 1;
+  DeviceBuffer y(n * size(l.heads * l.dim_v) * 4), chosen(n * size(l.top_k * selections) * 4);
   const CacheView cache{.k = k.data(),
                         .v = v.data(),
                         .k_type = type,
@@ -115,26 +120,30 @@ void run(const Layer& l, DType type, int tokens, int sequences, int context) {
   const SelectionShape selection{l.index_heads, l.top_k, ActFormat::Q8x32, l.stride};
   const AttentionShape attention{.heads = l.heads, .scale = 0.04f, .query = ActFormat::Q8x32};
   const std::int64_t most = std::int64_t{stride} * 64;
-  const AttentionMemory of_selected = selected_attention_memory(cache, attention, l.top_k, tokens),
+  const SelectBlocks blocks{.top_k = l.top_k, .block = l.block, .query = ActFormat::Q8x32};
+  auto* const ids = reinterpret_cast<std::int32_t*>(chosen.data());
+  const Selected keys{ids, l.top_k, selections, l.block};
+  const AttentionMemory of_selected = selected_attention_memory(cache, attention, keys, tokens),
                         of_all = attention_memory(cache, attention, tokens, most);
-  DeviceBuffer scratch(std::max(
-      {selection_scratch(index, selection, tokens, most), of_selected.scratch, of_all.scratch, std::size_t{16}})),
+  DeviceBuffer scratch(std::max({l.of_each() ? block_selection_scratch(index, blocks, l.index_heads, tokens, most)
+                                             : selection_scratch(index, selection, tokens, most),
+                                 of_selected.scratch, of_all.scratch, std::size_t{16}})),
       arrivals(std::max({of_selected.arrivals, of_all.arrivals, std::size_t{16}}));
   fill_device(arrivals.data(), 0, arrivals.bytes(), "clearing");
   const Stream stream;
   const Launch at{stream.get(), true};
   const auto f = [](const DeviceBuffer& x) { return reinterpret_cast<float*>(x.data()); };
-  auto* const ids = reinterpret_cast<std::int32_t*>(chosen.data());
   const bool prompt = tokens / sequences > 16;
-  const Selected keys{ids, l.top_k};
   const float* const weights = l.stride == 1 ? f(iw) : nullptr;
-  const double select = microseconds(stream.get(), [&] {
-    select_keys(f(iq), weights, index, selection, step, tokens, most, prompt ? Scores::Rounded : Scores::Exact, ids,
-                scratch.data(), at);
-  });
-  const double exact = microseconds(stream.get(), [&] {
-    select_keys(f(iq), weights, index, selection, step, tokens, most, Scores::Exact, ids, scratch.data(), at);
-  });
+  const auto select_by = [&](Scores scores) {
+    return microseconds(stream.get(), [&] {
+      if (l.of_each())
+        select_blocks(f(iq), index, blocks, l.index_heads, step, tokens, most, scores, ids, scratch.data(), at);
+      else
+        select_keys(f(iq), weights, index, selection, step, tokens, most, scores, ids, scratch.data(), at);
+    });
+  };
+  const double select = select_by(prompt ? Scores::Rounded : Scores::Exact), exact = select_by(Scores::Exact);
   const double attend_us = microseconds(stream.get(), [&] {
     if (prompt && attends_prompt_selected(cache))
       attend_prompt_selected(f(q), f(y), cache, attention, keys, step, tokens, at);
@@ -155,7 +164,7 @@ void run(const Layer& l, DType type, int tokens, int sequences, int context) {
 }  // namespace
 
 int main() {
-  for (const Layer& l : {kLatents, kFours}) {
+  for (const Layer& l : {kLatents, kFours, kBlocks}) {
     for (const int context : {512, 8192, 32768, 131072}) run(l, DType::F16, 1, 1, context);
     for (const int context : {8192, 32768}) run(l, DType::F16, 32, 32, context);
     for (const int context : {0, 8192, 32768}) run(l, DType::F16, 2048, 1, context);

@@ -25,8 +25,10 @@ std::string refused_router(std::int64_t experts) {
   return refusal(g, *node);
 }
 
+enum class Selects { Keys, Blocks };
+
 /// Of attention to keys that an index of the stride selects.
-std::string refused_selection(int stride, int dim_k, int dim_v) {
+std::string refused_selection(int stride, int dim_k, int dim_v, Selects what = Selects::Keys) {
   GraphBuilder b({4, 1, 4});
   const auto heads = [&](const char* name, int dim) {
     const Weight table = b.weight(name, {DType::F32, {dim, 32}});
@@ -37,7 +39,8 @@ std::string refused_selection(int stride, int dim_k, int dim_v) {
             v = heads("v", dim_v);
   const CacheType kept{.kv_heads = 1, .head_dim_k = 32, .part = CacheType::Part::Index, .stride = stride};
   const Cache index = b.index_append(ik, b.cache(kept), "index");
-  const Index selected = b.select_keys(iq, index, 2 * stride - 1, "selected");
+  const Index selected = what == Selects::Keys ? b.select_keys(iq, index, 2 * stride - 1, "selected")
+                                               : b.select_blocks(iq, index, {.top_k = 8, .block = 4}, "selected");
   const CacheType of_keys{
       .kv_heads = 1, .head_dim_k = dim_k, .head_dim_v = dim_v, .access = CacheType::Access::Selected};
   const Cache cache = b.kv_append(k, v, b.cache(of_keys), "kv");
@@ -84,6 +87,8 @@ TEST_CASE("latents by keys of several positions are refused") {
   CHECK(refused_selection(4, 128, 128).empty());
   CHECK(refused_selection(1, 576, 512).empty());
   CHECK(refused_selection(4, 576, 512).find("one by one") != std::string::npos);
+  CHECK(refused_selection(1, 128, 128, Selects::Blocks).empty());
+  CHECK(refused_selection(1, 576, 512, Selects::Blocks).find("one by one") != std::string::npos);
 }
 
 TEST_CASE("routers of more experts than the kernels know are refused") {

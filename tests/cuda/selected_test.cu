@@ -184,7 +184,7 @@ std::vector<float> run_selected(const Scene& s, const std::vector<Token>& tokens
     cuda::attend_prompt_selected(queries.data(), y.data(), cache.view, shape, keys, step.view(), n, {});
     return y.read();
   }
-  const cuda::AttentionMemory need = cuda::selected_attention_memory(cache.view, shape, keys.top_k, n);
+  const cuda::AttentionMemory need = cuda::selected_attention_memory(cache.view, shape, keys, n);
   const Device<std::byte> scratch(std::vector<std::byte>(need.scratch, std::byte{0xff}));
   const Device<std::byte> arrivals(std::vector<std::byte>(need.arrivals, std::byte{0}));
   const cuda::Stream stream;
@@ -382,6 +382,19 @@ TEST_CASE("long contexts, all keys equal, weights that are not numbers") {
   positive.q[5] = std::numeric_limits<float>::infinity();
   positive.q[16 * 128 + 3] = std::numeric_limits<float>::quiet_NaN();
   check_choice(positive, cuda::Scores::Exact);
+}
+
+TEST_CASE("however many blocks of threads choose a token's keys, they choose the same") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {20000, 2049};
+  for (const int run : {1, 13, 28, 60}) {  // clusters of eight, of four and of two
+    std::vector<Token> tokens{{0, 19999}, {-1, 0}, {1, 2048}};
+    for (int i = 0; i < run; ++i) tokens.push_back({0, 17000 + 37 * i});
+    IndexScene s(8, 128, DType::F16, 1000, lengths, tokens, 5);
+    check_choice(s, cuda::Scores::Exact);
+    std::fill(s.w.begin(), s.w.end(), 0.0f);  // all keys are equal
+    check_choice(s, cuda::Scores::Exact);
+  }
 }
 
 TEST_CASE("what is chosen of an index of blocks is what its rows and rounded queries say") {

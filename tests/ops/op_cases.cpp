@@ -674,7 +674,9 @@ void add_selection(std::vector<OpCase>& cases) {
                                         {6, 64, 271, {4, 2, 32, 32}, 16},
                                         {2, 32, 24, {8, 2, 96, 64}, 1, {.top_k = 24, .block = 8}},
                                         {3, 64, 300, {6, 3, 32, 32}, 1, {.top_k = 300, .block = 100, .local = 2}},
-                                        {1, 32, 21, {4, 1, 64, 64}, 1, {.top_k = 21, .block = 3, .local = 3}}};
+                                        {1, 32, 21, {4, 1, 64, 64}, 1, {.top_k = 21, .block = 3, .local = 3}},
+                                        {2, 128, 96, {8, 2, 64, 64}, 1, {.top_k = 96, .block = 32, .local = 2}},
+                                        {4, 128, 128, {8, 4, 32, 32}, 1, {.top_k = 128, .block = 64}}};
   for (const SelectionShape& x : kShapes) {
     for (const DType k : kCacheTypes) {
       const DType v = k == DType::Q5_0 ? DType::F16 : k;

@@ -201,6 +201,7 @@ inline std::vector<ModelCase> placed_cases() {
           {"deepseek2 Q8_0", narrow("deepseek2", DType::Q8_0)},
           {"llama4 Q8_0", narrow("llama4", DType::Q8_0)},
           {"glm-dsa Q8_0", narrow("glm-dsa", DType::Q8_0)},
+          {"minimax-m3 Q8_0", narrow("minimax-m3", DType::Q8_0)},
           {"nanbeige Q8_0", narrow("nanbeige", DType::Q8_0)}};
 }
 

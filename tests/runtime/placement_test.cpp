@@ -284,8 +284,8 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
   }
 }
 
-TEST_CASE("on a GPU and the CPU, parts of a model with recurrent layers agree with the reference", "[placement]") {
-  for (const char* arch : {"qwen35moe", "qwen4exp", "deepseek4"}) {
+TEST_CASE("on a GPU and the CPU, parts of a model that remembers or selects agree with the reference", "[placement]") {
+  for (const char* arch : {"qwen35moe", "qwen4exp", "deepseek4", "minimax-m3"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
     const auto tokens = random_tokens(kShortPrompt, 259, 3);
@@ -355,7 +355,7 @@ TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the
 // bits.
 TEST_CASE("long prompts on a GPU bring indexes, and have the bits of the whole model there", "[placement]") {
   constexpr std::size_t kBringing = 1024;
-  for (const char* arch : {"deepseek32", "glm-dsa"}) {
+  for (const char* arch : {"deepseek32", "glm-dsa", "minimax-m3"}) {
     INFO(arch);
     TinyOptions options = wide(arch, DType::Q8_0, kLayers);
     options.context = 2048;

@@ -166,6 +166,7 @@ class CudaBackend final : public Backend {
       if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
       if (auto* attention = std::get_if<CompressedAttention>(&node.op)) attention->query = ActFormat::Q8x32;
       if (auto* selection = std::get_if<SelectKeys>(&node.op)) selection->query = ActFormat::Q8x32;
+      if (auto* selection = std::get_if<SelectBlocks>(&node.op)) selection->query = ActFormat::Q8x32;
     }
     return legal;
   }

@@ -17,6 +17,7 @@
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/recurrent.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/select_blocks.h"
 #include "backend/cuda/kernels/select_keys.h"
 #include "backend/cuda/kernels/streams.h"
 #include "backend/cuda/kernels/wgmma_experts.h"
@@ -267,7 +268,19 @@ class NodeCompiler : NodeSite {
     return to;
   }
 
-  void operator()(const SelectBlocks&) { check(false, "SelectBlocks was refused when the model was loaded"); }
+  void operator()(const SelectBlocks& op) {
+    const CacheView index = site_.cache.view(in(1).cache);
+    const int heads = static_cast<int>(in(0).type.shape[1]);
+    const std::int64_t most = site_.cache.most_positions();
+    std::byte* const scratch =
+        site_.cache.scratch(block_selection_scratch(index, op, heads, graph_.bucket().tokens, most));
+    const bool rounds = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns;
+    add(rounds ? "select_blocks: prompts by tensor cores, single tokens as in f32" : "select_blocks as in f32",
+        [=, q = f32(in(0)), step = site_.step, to = i32(node_.out[0])](const StepLaunch& s) {
+          const Scores scores = rounds && is_prompt(s) ? Scores::Rounded : Scores::Exact;
+          cuda::select_blocks(q, index, op, heads, step, s.tokens, most, scores, to, scratch, s.at);
+        });
+  }
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
@@ -290,6 +303,7 @@ class NodeCompiler : NodeSite {
     const bool tensor_cores = rounds && attends_prompt_selected(at.cache);
     const bool of_all = rounds && !tensor_cores && prompt_attention_refusal(at.cache) == nullptr;
     add("attention to " + std::to_string(at.keys.top_k) + " selected keys" +
+            (at.keys.selections > 1 ? " of each KV head" : "") +
             (tensor_cores ? ": by tensor cores, single tokens as in f32"
              : of_all     ? " as in f32, by tensor cores while these are all"
                           : " as in f32"),
@@ -775,7 +789,7 @@ Compiled compile_nodes(const Site& site) {
 
 namespace {
 
-/// Whether the node attends to latents, which kernels read where they lie, by keys of several positions each.
+/// Whether the node attends to latents, which kernels read where they lie, by keys that are selected several at a time.
 bool reads_latents_of_blocks(const Graph& graph, const Node& node) {
   if (!std::holds_alternative<Attention>(node.op)) return false;
   const CacheType& cache = graph.info(node.in[1]).cache;
@@ -783,7 +797,8 @@ bool reads_latents_of_blocks(const Graph& graph, const Node& node) {
   const auto nodes = graph.nodes();
   const auto selects =
       std::ranges::find_if(nodes, [&](const Node& n) { return std::ranges::find(n.out, node.in[2]) != n.out.end(); });
-  return selects != nodes.end() && graph.info(selects->in.back()).cache.stride != 1;
+  return selects != nodes.end() &&
+         (std::holds_alternative<SelectBlocks>(selects->op) || graph.info(selects->in.back()).cache.stride != 1);
 }
 
 }  // namespace
@@ -801,12 +816,6 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<CompressedAttention>(node.op) &&
       graph.info(node.in[1]).cache.head_dim_k > kMostCompressedDim)
     return "the GPU takes heads of up to " + std::to_string(kMostCompressedDim) + " elements beside compressed keys";
-  const bool of_heads = std::ranges::any_of(node.in, [&](std::uint32_t id) {
-    const ValueInfo& v = graph.info(id);
-    return std::holds_alternative<Attention>(node.op) && v.type.dtype == DType::I32 && v.type.shape.n_dims() == 3;
-  });
-  if (std::holds_alternative<SelectBlocks>(node.op) || of_heads)
-    return "the GPU has no kernels for selections of keys that are each head's own";
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";

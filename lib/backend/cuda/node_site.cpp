@@ -85,19 +85,26 @@ AttentionMemory NodeSite::attention_memory(const CacheView& cache, const Attenti
   return most;
 }
 
+Selected NodeSite::selected(std::uint32_t positions) const {
+  const Node* const blocks = maker<SelectBlocks>(graph_, positions);
+  return {.positions = reinterpret_cast<const std::int32_t*>(value_data(site_, positions)),
+          .top_k = width(positions),
+          .selections = static_cast<int>(selections_of(graph_.info(positions).type.shape)),
+          .block = blocks != nullptr ? std::get<SelectBlocks>(blocks->op).block : 1};
+}
+
 NodeSite::AttentionSite NodeSite::attention_site() const {
   CacheView cache = site_.cache.view(in(1).cache);
   cache.values_in_keys = values_in_keys(graph_, node_, cache);
   AttentionShape shape = attention_shape(graph_, node_, cache);
   Selected keys;
   if (in(1).cache.access == CacheType::Access::Selected) {
-    keys = {reinterpret_cast<const std::int32_t*>(value_data(site_, node_.in[2])), width(node_.in[2])};
+    keys = selected(node_.in[2]);
   } else if (node_.in.size() > 2) {
     shape.sinks = vector(2);
   }
-  const AttentionMemory memory = keys.top_k > 0
-                                     ? selected_attention_memory(cache, shape, keys.top_k, graph_.bucket().tokens)
-                                     : attention_memory(cache, shape);
+  const AttentionMemory memory = keys.top_k > 0 ? selected_attention_memory(cache, shape, keys, graph_.bucket().tokens)
+                                                : attention_memory(cache, shape);
   return {cache,
           shape,
           keys,

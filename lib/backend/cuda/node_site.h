@@ -76,6 +76,8 @@ class NodeSite {
     std::byte *scratch, *arrivals;
   };
   AttentionSite attention_site() const;
+  /// The keys that a value of the graph names.
+  Selected selected(std::uint32_t positions) const;
   /// What a Route reads and writes.
   struct RouteSite {
     Router router;

@@ -1,4 +1,4 @@
-// Attention to selected keys alone, those that select_keys() gives, wherever they lie in the cache.
+// Attention to selected keys alone, those that select_keys() or select_blocks() gives, wherever they lie in the cache.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,21 @@
 namespace llm::cuda {
 
 struct Selected {
-  /// [tokens][top_k]: ascending, all up to the token's own if these are fewer, behind them -1. Fewer than 64 of those
-  /// that a token sees may be missing besides, but of latents, which are read where they lie.
+  /// [tokens][selections][top_k]: ascending, all up to the token's own if these are fewer, behind them -1. Some of
+  /// those that a token sees may be missing at the end besides, but of latents, which are read where they lie.
   const std::int32_t* positions = nullptr;
   int top_k = 0;
+  int selections = 1;  ///< of a token: one, or as many as there are KV heads
+  /// Positions come in blocks of so many that begin at a multiple of it, whole but for the token's own. 1 is always
+  /// true.
+  int block = 1;
 };
 
 /// As for attend(), of any number of tokens up to `tokens`.
-AttentionMemory selected_attention_memory(const CacheView&, const AttentionShape&, int top_k, int tokens);
+AttentionMemory selected_attention_memory(const CacheView&, const AttentionShape&, const Selected&, int tokens);
 
 /// What attend() does, of these keys; there are no windows, sinks or ALiBi. Where a token sees no more keys than are
-/// selected its bits are those of attend().
+/// selected its bits are those of attend(), but where each KV head selects more than 4,096.
 void attend_selected(const float* q, float* y, const CacheView&, const AttentionShape&, const Selected&,
                      const StepView&, int tokens, std::byte* scratch, std::byte* arrivals, const Launch&);
 

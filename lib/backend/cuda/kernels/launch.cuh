@@ -17,8 +17,9 @@ namespace llm::cuda {
 //   experts of one token (expert_ring.cuh): the first block of the first launch lets the second start when it has
 //     written, with a fence behind, which experts there are, which the second reads before it waits, past the first
 //     cache.
-//   attention of tokens (attend_halves.cuh, attend_wide.cuh) and the choice of keys (select_keys.cu) begin with the
-//     step's data, attention with what the cache has of earlier steps, too: no kernel of the step writes these.
+//   attention of tokens (attend_halves.cuh, attend_wide.cuh) and what selects keys for it (select_keys.cu,
+//     select_blocks.cu, attend_selected.cu) begin with the step's data, attention with what the cache has of earlier
+//     steps, too: no kernel of the step writes these.
 
 /// Before the first access to anything that an earlier kernel of the stream writes or reads. Weights may be read
 /// before. Every kernel calls it, in every thread that touches memory: the end of one kernel then implies that of all

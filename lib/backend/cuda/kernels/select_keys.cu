@@ -15,73 +15,43 @@
 // The choice: a CTA has a token. Its k-th greatest score is found by digits of 8 bits, counts of which each lane has
 // for itself, then the positions are written in their order, a warp having a stretch of them. Scores are read six times
 // at most: a token at 8,192 positions 197 KB, at 131,072 3.1 MB, which one multiprocessor gets from the second cache in
-// 2 us and 30 us.
+// 2 us and 30 us. So where tokens are few, a cluster of up to eight CTAs has a token, each a stretch of the keys; they
+// read each other's counts. Whoever counts, the threshold is the same.
 #include <algorithm>
 #include <bit>
 
-#include "backend/cuda/kernels/async_copy.cuh"
-#include "backend/cuda/kernels/attend_tiles.cuh"
-#include "backend/cuda/kernels/attention_asm.cuh"
-#include "backend/cuda/kernels/cache.cuh"
-#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/index_scores.cuh"
 #include "backend/cuda/kernels/select_keys.h"
 #include "backend/cuda/kernels/shared_limit.cuh"
+#include "backend/cuda/kernels/wide_asm.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
 namespace {
 
-constexpr int kIndexDim = 128;  ///< of an index whose scores are made by tensor cores
-constexpr int kHeadGroup = 8;   ///< heads of a product
-constexpr int kStrip = 32;      ///< keys of a warp
-constexpr int kGroupBytes = kHeadGroup * kIndexDim * 2;
 constexpr int kMostTokens = 8;                                ///< of a CTA's queries
 constexpr int kMostQueryBytes = 64 * 1024;                    ///< of these where there are several
 constexpr std::size_t kMostScratch = std::size_t{128} << 20;  ///< beyond that tokens are taken some at a time
 constexpr int kChoiceThreads = 1024, kDigits = 256;
 
-/// Rows of the index, as operands: as they are, E4M3, or decoded to F16.
-enum class IndexRows { Plain, Float8, Decoded };
-
-struct ScoreArgs {
-  const float *q, *w;  ///< w may be null
-  const unsigned char* keys;
+struct ScoreArgs : IndexArgs {
+  const float *q, *w;      ///< w may be null
   unsigned char* queries;  ///< [tokens][parts][heads / 8][kGroupBytes] operands, or [tokens][heads][dim] f32
   float* weights;          ///< [tokens][heads], of operands
   std::uint32_t* ranks;    ///< [tokens][most_keys]
-  const std::int32_t *positions, *sequence, *block_table;
-  DType type;
-  int table_stride, heads, dim, row_bytes, chooses_from, tokens, tokens_of_cta;
-  int shift;  ///< the index has a key for each 2^shift positions
+  int heads, chooses_from, tokens, tokens_of_cta;
   std::int64_t most_keys;
-  bool round_query;
 };
 
-/// The number of the last key of an index that a token at a position sees; -1: it sees none.
-__device__ __forceinline__ int last_key(int position, int shift) { return ((position + 1) >> shift) - 1; }
-
-/// A score as a number in the order of scores, never 0.
-__device__ __forceinline__ std::uint32_t rank_of(float score) {
-  if (isnan(score)) score = -INFINITY;
-  const std::uint32_t bits = __float_as_uint(score + 0.0f);  // the zeros are equal
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
 __device__ __forceinline__ float positive(float x) { return x > 0 ? x : 0.0f; }  // NaN becomes 0
 
-__device__ __forceinline__ const unsigned char* row_at(const ScoreArgs& a, int sequence, int key) {
-  const int position = key << a.shift;
-  const int block =
-      __ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + position / kCacheBlock);
-  return a.keys + cache_rows_offset(block, 1, 0, a.row_bytes) +
-         static_cast<std::size_t>(position % kCacheBlock >> a.shift) * static_cast<std::size_t>(a.row_bytes);
-}
 __device__ __forceinline__ float weight_of(const ScoreArgs& a, std::int64_t head) {
   return a.w == nullptr ? 1.0f : __ldcg(a.w + head);
 }
 
 // --- by tensor cores ---
 
-/// A warp has a head. Element 32 i + 8 t + j of head g lies in unit 4 g + t of the i-th 512 bytes of its group.
+/// A warp has a head.
 template <bool kBFloat16, int kParts>
 __global__ void __launch_bounds__(kThreads) index_queries_kernel(const __grid_constant__ ScoreArgs a) {
   let_next_start();
@@ -91,43 +61,15 @@ __global__ void __launch_bounds__(kThreads) index_queries_kernel(const __grid_co
   const std::int64_t head = static_cast<std::int64_t>(token) * a.heads + group * kHeadGroup + g;
   wait_for_previous();
   const float4 four = __ldcg(reinterpret_cast<const float4*>(a.q + head * kIndexDim) + lane);
-  float x[4] = {four.x, four.y, four.z, four.w};
-  int bits = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) bits = max(bits, __float_as_int(x[i]) & 0x7fffffff);
-  if (a.round_query) {  // 32 neighbours are 8 lanes'
-    int of_block = bits;
-#pragma unroll
-    for (int offset = 4; offset > 0; offset /= 2) of_block = max(of_block, __shfl_xor_sync(kAll, of_block, offset));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = rounded_q8x32(x[i], of_block);
-    bits = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) bits = max(bits, __float_as_int(x[i]) & 0x7fffffff);
-  }
-  bits = __reduce_max_sync(kAll, bits);
-  const int power = bits < 0x7f800000 ? query_power<kBFloat16>(bits >> 23) : 0;
-  const float up = __int_as_float((127 + power) << 23), down = __int_as_float((127 - power) << 23);
+  unsigned char* const to = a.queries + (static_cast<std::int64_t>(token) * kParts * groups + group) * kGroupBytes;
+  const float down = write_query<kBFloat16, kParts>(four, a.round_query, g, lane, to, groups * kGroupBytes);
   if (lane == 0) a.weights[head] = weight_of(a, head) * down;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) x[i] *= up;
-  unsigned char* const to = a.queries + (static_cast<std::int64_t>(token) * kParts * groups + group) * kGroupBytes +
-                            lane / 8 * 512 + (g * 4 + lane % 8 / 2) * 16 + lane % 2 * 8;
-#pragma unroll
-  for (int p = 0; p < kParts; ++p) {
-    *reinterpret_cast<uint2*>(to + static_cast<std::int64_t>(p) * groups * kGroupBytes) =
-        make_uint2(pack<kBFloat16>(x[0], x[1]), pack<kBFloat16>(x[2], x[3]));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float rest = x[i] - narrowed<kBFloat16>(x[i]);
-      x[i] = isfinite(x[i]) ? rest : 0.0f;
-    }
-  }
 }
 
 template <bool kBFloat16, int kParts, IndexRows kRows>
 class Scorer {
-  static constexpr int kTiles = kStrip / 16, kQuads = kIndexDim / 32;
+  using Strip = IndexStrip<kBFloat16, kParts, kRows>;
+  static constexpr int kTiles = Strip::kTiles;
 
  public:
   __device__ __forceinline__ Scorer(const ScoreArgs& args, const unsigned char* queries)
@@ -142,15 +84,7 @@ class Scorer {
 
   /// Keys from `first` on; behind the last one, that one again.
   __device__ __forceinline__ void load(int sequence, int first, int last) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const unsigned char* const row = row_at(a, sequence, min(first + m * 16 + half * 8 + lane / 4, last));
-#pragma unroll
-        for (int i = 0; i < kQuads; ++i) keys[m][half][i] = unit(row, i * 4 + lane % 4);
-      }
-    }
+    strip.load(a, sequence, first, last, lane);
   }
 
   /// Of key `lane` / 4 + 8 (`lane` % 4) of the strip.
@@ -161,8 +95,8 @@ class Scorer {
     float sums[kTiles][2] = {};
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      float dots[kTiles][4];
-      multiply(q + group * kGroupBytes, groups * kGroupBytes, dots);
+      typename Strip::Dots dots;
+      strip.multiply(q + group * kGroupBytes, groups * kGroupBytes, dots);
       const float2 two = *reinterpret_cast<const float2*>(w + group * kHeadGroup);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
@@ -186,50 +120,11 @@ class Scorer {
   __device__ __forceinline__ int key() const { return lane / 4 + lane % 4 * 8; }
 
  private:
-  __device__ __forceinline__ uint4 unit(const unsigned char* row, int u) const {
-    if constexpr (kRows == IndexRows::Plain) {
-      return __ldcg(reinterpret_cast<const uint4*>(row) + u);
-    } else if constexpr (kRows == IndexRows::Float8) {
-      return f8_eight(__ldcg(reinterpret_cast<const uint2*>(row) + u));
-    } else {
-      float x[8];
-      decode8_in_memory(a.type, row, u * 8, kIndexDim, x);
-      return make_uint4(pack<false>(x[0], x[1]), pack<false>(x[2], x[3]), pack<false>(x[4], x[5]),
-                        pack<false>(x[6], x[7]));
-    }
-  }
-  /// Two chains of the first parts, one of the others.
-  __device__ __forceinline__ void multiply(const unsigned char* q, int part_bytes, float (&dots)[kTiles][4]) const {
-    constexpr int kChains = kParts > 1 ? 3 : 2;
-    float sum[kTiles][kChains][4] = {};
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const uint4 b = *reinterpret_cast<const uint4*>(q + p * part_bytes + i * 512);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          const uint4 &low = keys[m][0][i], &high = keys[m][1][i];
-          multiply_add<kBFloat16>(sum[m][p == 0 ? 0 : 2], {low.x, high.x, low.y, high.y}, b.x, b.y);
-          multiply_add<kBFloat16>(sum[m][p == 0 ? 1 : 2], {low.z, high.z, low.w, high.w}, b.z, b.w);
-        }
-      }
-    }
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        dots[m][j] = sum[m][0][j] + sum[m][1][j];
-        if constexpr (kParts > 1) dots[m][j] += sum[m][2][j];
-      }
-    }
-  }
-
   const ScoreArgs& a;
   const unsigned char* const queries;
   const float* const weights;
   const int lane;
-  uint4 keys[kTiles][2][kQuads];
+  Strip strip;
 };
 
 template <bool kBFloat16, int kParts, IndexRows kRows>
@@ -288,17 +183,6 @@ __global__ void __launch_bounds__(kThreads, 2) index_scores_kernel(const __grid_
 
 // --- in f32 ---
 
-/// A warp has 32 neighbours.
-__global__ void __launch_bounds__(kThreads) rounded_queries_kernel(const __grid_constant__ ScoreArgs a) {
-  let_next_start();
-  const std::int64_t all = std::int64_t{a.tokens} * a.heads * a.dim;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  wait_for_previous();
-  const float x = round_q8x32(i < all ? __ldcg(a.q + i) : 0.0f);
-  if (i < all) reinterpret_cast<float*>(a.queries)[i] = x;
-}
-
-/// A lane has 8 elements of each unit of 256.
 template <int kUnits, int kKeys>
 __global__ void __launch_bounds__(kThreads) float_scores_kernel(const __grid_constant__ ScoreArgs a) {
   let_next_start();
@@ -313,42 +197,15 @@ __global__ void __launch_bounds__(kThreads) float_scores_kernel(const __grid_con
   for (int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * kKeys; first <= last;
        first += step) {
     float x[kKeys][kUnits][8];
-#pragma unroll
-    for (int k = 0; k < kKeys; ++k) {
-      const unsigned char* const row = row_at(a, sequence, min(first + k, last));
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        const int e = (u * 32 + lane) * 8;
-        if (e < a.dim) {
-          decode8_in_memory(a.type, row, e, a.dim, x[k][u]);
-        } else {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) x[k][u][j] = 0;
-        }
-      }
-    }
+    load_rows(a, sequence, first, last, lane, x);
     float sums[kKeys] = {};
 #pragma unroll 1
     for (int h = 0; h < a.heads; ++h) {
-      float dots[kKeys] = {};
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          const int e = (u * 32 + lane) * 8 + j;
-          if (e >= a.dim) continue;
-          const float of_query = __ldcg(q + h * a.dim + e);
-#pragma unroll
-          for (int k = 0; k < kKeys; ++k) dots[k] = fmaf(of_query, x[k][u][j], dots[k]);
-        }
-      }
+      float dots[kKeys];
+      multiply_rows(x, q + h * a.dim, a.dim, lane, dots);
       const float weight = weight_of(a, std::int64_t{token} * a.heads + h);
 #pragma unroll
-      for (int k = 0; k < kKeys; ++k) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) dots[k] += __shfl_xor_sync(kAll, dots[k], offset);
-        sums[k] = fmaf(weight, positive(dots[k]), sums[k]);
-      }
+      for (int k = 0; k < kKeys; ++k) sums[k] = fmaf(weight, positive(dots[k]), sums[k]);
     }
 #pragma unroll
     for (int k = 0; k < kKeys; ++k) {
@@ -388,13 +245,42 @@ __device__ __forceinline__ void write_key(std::int32_t* to, int i, int key, int 
   for (int j = 0; j < 1 << shift; ++j) to[(i << shift) + j] = (key << shift) + j;
 }
 
-/// The k-th greatest of n ranks, and how many of those equal to it are chosen.
+/// Until all threads of a token's CTAs are here.
+template <int kCtas>
+__device__ __forceinline__ void wait_for_all() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (kCtas > 1) {
+    cluster_barrier();
+  } else {
+    __syncthreads();
+  }
+#else
+  __syncthreads();
+#endif
+}
+/// What CTA `cta` of the token's has where the caller's has *own.
+template <int kCtas>
+__device__ __forceinline__ unsigned count_of(const unsigned* own, int cta) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (kCtas > 1) {
+    return load_remote_word(shared_address(own), cta);
+  } else {
+    return *own;
+  }
+#else
+  return *own;
+#endif
+}
+
+/// The k-th greatest of a token's ranks, and how many of those equal to it are chosen. A CTA counts ranks [begin, end).
 struct Threshold {
   std::uint32_t rank;
   int equal;
 };
-__device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, int n, int k) {
+template <int kCtas>
+__device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, int begin, int end, int k) {
   __shared__ unsigned counts[kDigits][32];  // of each lane
+  __shared__ unsigned of_cta[2][kDigits];   // in turns: others may still read those of the digit before
   __shared__ unsigned totals[kDigits];
   __shared__ Threshold found;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
@@ -405,9 +291,9 @@ __device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, 
     for (int i = thread; i < kDigits * 32; i += kChoiceThreads) (&counts[0][0])[i] = 0;
     __syncthreads();
 #pragma unroll 4
-    for (int first = thread * 4; first < n; first += kChoiceThreads * 4) {
+    for (int first = begin + thread * 4; first < end; first += kChoiceThreads * 4) {
       std::uint32_t r[4];
-      load_ranks(ranks, first, n, r);
+      load_ranks(ranks, first, end, r);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const bool alike = shift == 24 || r[i] >> (shift + 8) == prefix >> (shift + 8);
@@ -417,7 +303,14 @@ __device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, 
     __syncthreads();
     for (int digit = warp; digit < kDigits; digit += kChoiceThreads / 32) {
       const unsigned total = __reduce_add_sync(kAll, counts[digit][lane]);
-      if (lane == 0) totals[digit] = total;
+      if (lane == 0) of_cta[shift / 8 % 2][digit] = total;
+    }
+    wait_for_all<kCtas>();
+    if (thread < kDigits) {
+      unsigned total = 0;
+#pragma unroll
+      for (int cta = 0; cta < kCtas; ++cta) total += count_of<kCtas>(&of_cta[shift / 8 % 2][thread], cta);
+      totals[thread] = total;
     }
     __syncthreads();
     if (warp == 0) {  // a lane has 8 digits, the greatest first
@@ -452,9 +345,11 @@ __device__ __forceinline__ Threshold find_threshold(const std::uint32_t* ranks, 
   return {prefix, wanted};
 }
 
+/// A cluster of kCtas has a token.
+template <int kCtas>
 __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __grid_constant__ ChoiceArgs a) {
   let_next_start();
-  const int token = static_cast<int>(blockIdx.x);
+  const int token = static_cast<int>(blockIdx.x) / kCtas, cta = static_cast<int>(blockIdx.x) % kCtas;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   wait_for_previous();
@@ -472,11 +367,12 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
     const int p = (n << shift) + i - (choices << shift);
     to[i] = p <= position ? p : -1;
   }
-  const Threshold threshold = find_threshold(ranks, n, choices);
   // Stretches of whole 128 keys.
-  constexpr int kAtOnce = 128, kChoiceWarps = kChoiceThreads / 32;
-  const int steps = (n + kAtOnce - 1) / kAtOnce, of_warp = (steps + kChoiceWarps - 1) / kChoiceWarps * kAtOnce;
-  const int begin = min(warp * of_warp, n), end = min(begin + of_warp, n);
+  constexpr int kAtOnce = 128, kChoiceWarps = kChoiceThreads / 32, kStretches = kChoiceWarps * kCtas;
+  const int steps = (n + kAtOnce - 1) / kAtOnce, of_warp = (steps + kStretches - 1) / kStretches * kAtOnce;
+  const int cta_begin = min(cta * kChoiceWarps * of_warp, n), cta_end = min(cta_begin + kChoiceWarps * of_warp, n);
+  const Threshold threshold = find_threshold<kCtas>(ranks, cta_begin, cta_end, choices);
+  const int begin = min(cta_begin + warp * of_warp, n), end = min(begin + of_warp, n);
   int greater = 0, equal = 0;
 #pragma unroll 4
   for (int first = begin + lane * 4; first < end; first += kAtOnce) {
@@ -485,13 +381,18 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
 #pragma unroll
     for (int i = 0; i < 4; ++i) greater += r[i] > threshold.rank, equal += r[i] == threshold.rank;
   }
-  __shared__ int greater_of[kChoiceWarps], equal_of[kChoiceWarps];
+  __shared__ unsigned greater_of[kChoiceWarps], equal_of[kChoiceWarps];
   greater = __reduce_add_sync(kAll, greater);
   equal = __reduce_add_sync(kAll, equal);
-  if (lane == 0) greater_of[warp] = greater, equal_of[warp] = equal;
-  __syncthreads();
-  greater = equal = 0;  // before the warp's stretch
-  for (int i = 0; i < warp; ++i) greater += greater_of[i], equal += equal_of[i];
+  if (lane == 0) greater_of[warp] = static_cast<unsigned>(greater), equal_of[warp] = static_cast<unsigned>(equal);
+  wait_for_all<kCtas>();
+  unsigned before_greater = lane < warp ? greater_of[lane] : 0, before_equal = lane < warp ? equal_of[lane] : 0;
+  for (int other = 0; other < cta; ++other) {
+    before_greater += count_of<kCtas>(&greater_of[lane], other);
+    before_equal += count_of<kCtas>(&equal_of[lane], other);
+  }
+  greater = static_cast<int>(__reduce_add_sync(kAll, before_greater));  // before the warp's stretch
+  equal = static_cast<int>(__reduce_add_sync(kAll, before_equal));
 #pragma unroll 1
   for (int step = begin; step < end; step += kAtOnce) {
     std::uint32_t r[4];
@@ -516,6 +417,7 @@ __global__ void __launch_bounds__(kChoiceThreads) choose_keys_kernel(const __gri
     }
     greater += static_cast<int>(all & 0xffff), equal += static_cast<int>(all >> 16);
   }
+  if constexpr (kCtas > 1) wait_for_all<kCtas>();  // others read what this CTA has counted
 }
 
 // --- launches ---
@@ -532,17 +434,8 @@ struct ScorePlan {
   std::size_t scratch_bytes() const { return static_cast<std::size_t>(at_once) * token_bytes(); }
 };
 
-bool rounds_query(const CacheView& c, const SelectionShape& s) {
-  return s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
-}
-
-/// Beside what the kernel of scores has of its own.
-int most_shared() { return device_limits().block_bytes - 1024; }
-
 int parts_for(const CacheView& c, const SelectionShape& s, Scores scores) {
-  if (c.head_dim_k != kIndexDim || s.heads % kHeadGroup != 0 || c.k_type == DType::F32) return 0;
-  if (scores == Scores::Exact && cache_block_bytes(c.k_type) != 0) return 0;
-  const int parts = scores == Scores::Rounded ? 1 : c.k_type == DType::BF16 ? 3 : 2;
+  const int parts = s.heads % kHeadGroup == 0 ? query_parts(c, scores) : 0;
   return parts * s.heads * kIndexDim * 2 + s.heads * 4 <= most_shared() ? parts : 0;
 }
 
@@ -555,12 +448,10 @@ ScorePlan plan_scores(const CacheView& c, const SelectionShape& s, int tokens, s
   ScorePlan p;
   p.parts = parts_for(c, s, scores);
   p.bfloat16 = c.k_type == DType::BF16;
-  p.rows = c.k_type == DType::F16 || p.bfloat16 ? IndexRows::Plain
-           : c.k_type == DType::F8_E4M3         ? IndexRows::Float8
-                                                : IndexRows::Decoded;
+  p.rows = index_rows(c);
   const auto aligned = [](std::int64_t bytes) { return static_cast<std::size_t>((bytes + 15) / 16 * 16); };
   const std::int64_t elements = std::int64_t{s.heads} * c.head_dim_k;
-  p.query_bytes = p.parts > 0 ? aligned(p.parts * elements * 2) : rounds_query(c, s) ? aligned(elements * 4) : 0;
+  p.query_bytes = p.parts > 0 ? aligned(p.parts * elements * 2) : rounds_query(c, s.query) ? aligned(elements * 4) : 0;
   p.weight_bytes = p.parts > 0 ? aligned(std::int64_t{s.heads} * 4) : 0;
   p.rank_bytes = aligned((most_keys(s, max_positions) + kStrip - 1) / kStrip * kStrip * 4);
   const std::size_t most = std::max<std::size_t>(1, kMostScratch / p.token_bytes());
@@ -571,34 +462,19 @@ ScorePlan plan_scores(const CacheView& c, const SelectionShape& s, int tokens, s
 ScoreArgs score_arguments(const float* q, const float* w, const CacheView& c, const SelectionShape& s,
                           const StepView& step, const ScorePlan& p, std::byte* scratch) {
   ScoreArgs a{};
+  static_cast<IndexArgs&>(a) = index_arguments(c, s.query, step);
   a.q = q;
   a.w = w;
-  a.keys = reinterpret_cast<const unsigned char*>(c.k);
   const auto at_once = static_cast<std::size_t>(p.at_once);
   a.queries = reinterpret_cast<unsigned char*>(scratch);
   a.weights = reinterpret_cast<float*>(scratch + at_once * p.query_bytes);
   a.ranks = reinterpret_cast<std::uint32_t*>(scratch + at_once * (p.query_bytes + p.weight_bytes));
-  a.positions = step.positions;
-  a.sequence = step.sequence;
-  a.block_table = step.block_table;
-  a.type = c.k_type;
-  a.table_stride = step.table_stride;
   a.heads = s.heads;
-  a.dim = c.head_dim_k;
-  a.row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
   a.chooses_from = s.chooses_from();
   a.tokens_of_cta = 1;
   a.shift = std::countr_zero(static_cast<unsigned>(s.stride));
   a.most_keys = static_cast<std::int64_t>(p.rank_bytes / 4);
-  a.round_query = rounds_query(c, s);
   return a;
-}
-
-/// CTAs of a token, or some: all at once on the device, unless the keys are fewer.
-unsigned splits_for(int groups, std::int64_t keys_each, std::int64_t keys) {
-  const std::int64_t most = (keys + keys_each - 1) / keys_each;
-  const std::int64_t room = 2 * device_limits().multiprocessors / std::max(groups, 1);
-  return static_cast<unsigned>(std::clamp<std::int64_t>(room, 1, std::max<std::int64_t>(1, most)));
 }
 
 template <bool kBFloat16, int kParts, IndexRows kRows>
@@ -617,11 +493,8 @@ void launch_scores(ScoreArgs a, const Launch& at) {
 }
 
 void launch_float_scores(const ScoreArgs& a, const Launch& at) {
-  if (a.round_query) {
-    const std::int64_t all = std::int64_t{a.tokens} * a.heads * a.dim;
-    launch(rounded_queries_kernel, dim3(static_cast<unsigned>((all + kThreads - 1) / kThreads)), dim3(kThreads), 0, at,
-           a);
-  }
+  if (a.round_query)
+    round_queries(a.q, std::int64_t{a.tokens} * a.heads * a.dim, reinterpret_cast<float*>(a.queries), at);
   const auto run = [&](auto kernel, int keys) {
     launch(kernel, dim3(splits_for((a.tokens + 3) / 4, keys * kWarps, a.most_keys), static_cast<unsigned>(a.tokens)),
            dim3(kThreads), 0, at, a);
@@ -640,6 +513,28 @@ void launch_scores(const ScorePlan& p, const ScoreArgs& a, const Launch& at) {
   if (p.rows == Plain) return exact ? launch_scores<false, 2, Plain>(a, at) : launch_scores<false, 1, Plain>(a, at);
   if (p.rows == Float8) return exact ? launch_scores<false, 2, Float8>(a, at) : launch_scores<false, 1, Float8>(a, at);
   launch_scores<false, 1, Decoded>(a, at);
+}
+
+constexpr int kMostChoiceCtas = 8;
+constexpr std::int64_t kKeysOfCta = 2048;  ///< fewer take no longer in one CTA
+
+/// CTAs that choose the keys of a token: all of a step at once on the device.
+int choice_ctas(int tokens, std::int64_t most_keys) {
+  const DeviceLimits& device = device_limits();
+  if (device.capability < 9) return 1;
+  int ctas = kMostChoiceCtas;
+  while (ctas > 1 && (tokens * ctas > device.multiprocessors || most_keys < ctas * kKeysOfCta)) ctas /= 2;
+  return ctas;
+}
+
+void launch_choice(const ChoiceArgs& a, int tokens, int ctas, const Launch& at) {
+  const auto run = [&](auto kernel) {
+    launch_clusters(ctas, kernel, dim3(static_cast<unsigned>(tokens * ctas)), dim3(kChoiceThreads), 0, at, a);
+  };
+  if (ctas == 8) return run(choose_keys_kernel<8>);
+  if (ctas == 4) return run(choose_keys_kernel<4>);
+  if (ctas == 2) return run(choose_keys_kernel<2>);
+  run(choose_keys_kernel<1>);
 }
 
 }  // namespace
@@ -662,7 +557,7 @@ void select_keys(const float* q, const float* w, const CacheView& c, const Selec
   for (int first = 0; first < tokens; first += p.at_once) {
     a.tokens = std::min(p.at_once, tokens - first);
     launch_scores(p, a, at);
-    launch(choose_keys_kernel, dim3(static_cast<unsigned>(a.tokens)), dim3(kChoiceThreads), 0, at, choice);
+    launch_choice(choice, a.tokens, choice_ctas(a.tokens, a.most_keys), at);
     a.q += std::int64_t{p.at_once} * s.heads * c.head_dim_k;
     if (a.w != nullptr) a.w += std::int64_t{p.at_once} * s.heads;
     choice.chosen += std::int64_t{p.at_once} * s.top_k;

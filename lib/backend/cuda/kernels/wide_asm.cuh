@@ -38,6 +38,13 @@ __device__ __forceinline__ float4 load_remote(std::uint32_t address, int rank) {
   return v;
 }
 
+__device__ __forceinline__ std::uint32_t load_remote_word(std::uint32_t address, int rank) {
+  std::uint32_t from, v;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(from) : "r"(address), "r"(rank));
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+
 /// Registers of each thread of the caller's four warps from here on, all of which call it: more, when others have given
 /// some back, or fewer.
 template <int registers>
