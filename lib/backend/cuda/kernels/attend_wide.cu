@@ -120,11 +120,11 @@ struct WideChoice {
   WideKernel kernel;
   int shared_bytes;
 };
-template <int kDimK, bool kInKeys, bool kSelected>
+template <int kDimK, bool kInKeys, WideKeysSeen kSeen>
 struct WideChoices {
   template <bool kBFloat16, int kParts, int kRows, bool kDecoded>
   static WideChoice choice() {
-    using Shape = WideShape<kBFloat16, kParts, kRows, kDimK, kInKeys, kDecoded, kSelected>;
+    using Shape = WideShape<kBFloat16, kParts, kRows, kDimK, kInKeys, kDecoded, kSeen>;
     return {attend_wide_kernel<Shape>, Shape::kSharedBytes};
   }
   static WideChoice choose(DType type, int rows) {
@@ -134,12 +134,13 @@ struct WideChoices {
   }
 };
 WideChoice wide_choice(const CacheView& c, int rows) {
-  if (c.head_dim_k == 512) return WideChoices<512, false, false>::choose(c.k_type, rows);
-  return c.values_in_keys ? WideChoices<576, true, false>::choose(c.k_type, rows)
-                          : WideChoices<576, false, false>::choose(c.k_type, rows);
+  using enum WideKeysSeen;
+  if (c.head_dim_k == 512) return WideChoices<512, false, All>::choose(c.k_type, rows);
+  return c.values_in_keys ? WideChoices<576, true, All>::choose(c.k_type, rows)
+                          : WideChoices<576, false, All>::choose(c.k_type, rows);
 }
 WideChoice selected_choice(const CacheView& c, int rows) {
-  return WideChoices<576, true, true>::choose(c.k_type, rows);
+  return WideChoices<576, true, WideKeysSeen::Selected>::choose(c.k_type, rows);
 }
 
 void launch_wide(const WideChoice& chosen, WideArgs& a, const CacheView& c, const WidePlan& p, int tokens,
