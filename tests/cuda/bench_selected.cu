@@ -1,12 +1,15 @@
 // Selecting keys and attending to them, of DeepSeek V3.2's shape, of one whose keys are selected by fours and whose
 // heads are 256 wide, and of MiniMax-M3's, each of whose KV heads selects blocks of 128: us a layer for one token, for
-// 32 of as many sequences and for a part of a prompt, behind contexts of several lengths.
+// 32 of as many sequences and for a part of a prompt, behind contexts of several lengths. Prompts by each of the ways:
+// selected keys alone, all keys masked by a selection, where it lies anywhere and where it is a token's last keys, and
+// all keys; "pays" is what the rule says of the mask.
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/kernels/attend_masked.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/select_blocks.h"
@@ -41,6 +44,16 @@ std::vector<float> floats(std::size_t n) {
   unsigned state = 1;
   for (float& v : x) v = static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1;
   return x;
+}
+
+/// Each token's last keys.
+std::vector<std::int32_t> last_keys(const std::vector<std::int32_t>& positions, int top_k) {
+  std::vector<std::int32_t> keys;
+  for (const std::int32_t position : positions) {
+    const std::int32_t first = std::max(0, position - top_k + 1);
+    for (int i = 0; i < top_k; ++i) keys.push_back(first + i <= position ? first + i : -1);
+  }
+  return keys;
 }
 
 class Clock {
@@ -157,8 +170,23 @@ void run(const Layer& l, DType type, int tokens, int sequences, int context) {
     else
       attend(f(q), f(y), cache, attention, step, tokens, most, scratch.data(), arrivals.data(), at);
   });
-  std::printf("%s, %s, tokens %d sequences %d context %d: select %.1f (exact %.1f), attend %.1f; to all %.1f us\n",
+  std::printf("%s, %s, tokens %d sequences %d context %d: select %.1f (exact %.1f), attend %.1f; to all %.1f us",
               l.name, std::string(name(type)).c_str(), tokens, sequences, context, select, exact, attend_us, all);
+  if (prompt) {
+    const DeviceBuffer masks(static_cast<std::size_t>(key_mask_bytes(tokens)));
+    const auto masked = [&] {
+      return microseconds(stream.get(), [&] {
+        attend_prompt_masked(f(q), f(y), cache, attention, keys, step, {&span, 1}, masks.data(), masks.bytes(), at);
+      });
+    };
+    const double anywhere = masked();
+    const std::vector<std::int32_t> last = last_keys(positions, l.top_k);
+    copy_to_device(chosen.data(), last.data(), chosen.bytes(), "copying");
+    const double neighbours = masked();
+    std::printf("; masked %.1f, of last keys %.1f us%s", anywhere, neighbours,
+                attends_masked(cache, attention, l.top_k, {&span, 1}, masks.bytes()) ? ", pays" : "");
+  }
+  std::printf("\n");
 }
 
 }  // namespace
@@ -168,6 +196,7 @@ int main() {
     for (const int context : {512, 8192, 32768, 131072}) run(l, DType::F16, 1, 1, context);
     for (const int context : {8192, 32768}) run(l, DType::F16, 32, 32, context);
     for (const int context : {0, 8192, 32768}) run(l, DType::F16, 2048, 1, context);
+    for (const int tokens : {128, 512}) run(l, DType::F16, tokens, 1, 8192);
     for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
       run(l, type, 1, 1, 8192);
       run(l, type, 2048, 1, 8192);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "attention_scene.h"
+#include "backend/cuda/kernels/attend_masked.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/select_keys.h"
@@ -148,7 +150,7 @@ bool is_checked(const HeadShape& shape, int head) {
   return head % (shape.heads / 8 + 1) == 0 || head + 1 == shape.heads;
 }
 std::vector<float> expected_of(const Scene& s, const std::vector<float>& values, const Token& t, const float* q,
-                               float scale, std::span<const std::int32_t> selected) {
+                               float scale, std::span<const std::int32_t> selected, float soft_cap = 0) {
   const HeadShape& shape = s.shape;
   std::vector<float> y(at(shape.heads * shape.dim_v));
   std::vector<double> sums(at(shape.dim_v));
@@ -161,6 +163,7 @@ std::vector<float> expected_of(const Scene& s, const std::vector<float>& values,
     a.v = {reinterpret_cast<const std::byte*>(values.data()), DType::F32, shape.kv_heads, shape.dim_v};
     a.kv_head = h / (shape.heads / shape.kv_heads);
     a.scale = scale;
+    a.soft_cap = soft_cap;
     a.end_key = t.position + 1;
     a.blocks = s.table.data() + t.sequence * s.stride;
     a.selected = selected;
@@ -169,7 +172,8 @@ std::vector<float> expected_of(const Scene& s, const std::vector<float>& values,
   return y;
 }
 
-enum class Kernels { Exact, Prompt };
+/// Exact, or for prompts: the selected keys alone, or all with a mask.
+enum class Kernels { Exact, Prompt, Masked };
 std::vector<float> run_selected(const Scene& s, const std::vector<Token>& tokens, const std::vector<float>& q,
                                 const std::vector<std::int32_t>& selected, float scale, Kernels kernels) {
   const DeviceCache cache(s);
@@ -194,13 +198,19 @@ std::vector<float> run_selected(const Scene& s, const std::vector<Token>& tokens
   return y.read();
 }
 
+struct AttendScene;
+std::vector<float> run_masked(const AttendScene&);
+
 struct AttendScene {
   Scene s;
   std::vector<Token> tokens;
   int top_k;
   std::vector<float> q;
   std::vector<std::int32_t> selected;
-  float scale;
+  float scale, soft_cap = 0;            ///< a cap of Kernels::Masked
+  ActFormat query = ActFormat::F32;     ///< of Kernels::Masked, where keys are quantised
+  std::optional<int> tokens_at_once{};  ///< of Kernels::Masked, as many as it has memory for
+  int repeats = 1;                      ///< of the spans of Kernels::Masked, all with the same results
 
   AttendScene(Scene of, std::vector<Token> all, int top_k, std::uint32_t seed)
       : s(std::move(of)), tokens(std::move(all)), top_k(top_k) {
@@ -214,8 +224,46 @@ struct AttendScene {
   std::span<const std::int32_t> keys(std::size_t t) const {
     return std::span(selected).subspan(t * at(top_k), at(top_k));
   }
-  std::vector<float> run(Kernels kernels) const { return run_selected(s, tokens, q, selected, scale, kernels); }
+  std::vector<float> run(Kernels kernels) const {
+    return kernels == Kernels::Masked ? run_masked(*this) : run_selected(s, tokens, q, selected, scale, kernels);
+  }
 };
+
+/// Neighbours of one sequence, whose positions ascend by one.
+std::vector<cuda::PromptSpan> spans_of(const std::vector<Token>& tokens) {
+  std::vector<cuda::PromptSpan> spans;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const auto [sequence, position] = tokens[t];
+    if (sequence < 0) continue;
+    const bool goes_on = t > 0 && tokens[t - 1].sequence == sequence && tokens[t - 1].position + 1 == position;
+    if (goes_on)
+      ++spans.back().n_tokens;
+    else
+      spans.push_back({static_cast<std::int32_t>(t), 1, position, sequence});
+  }
+  return spans;
+}
+
+std::vector<float> run_masked(const AttendScene& a) {
+  const DeviceCache cache(a.s);
+  const DeviceStep step(a.s, {});  // a prompt's spans say where its tokens are
+  const std::vector<cuda::PromptSpan> spans = spans_of(a.tokens);
+  std::vector<cuda::PromptSpan> repeated;
+  for (int i = 0; i < a.repeats; ++i) repeated.insert(repeated.end(), spans.begin(), spans.end());
+  int words = 1;
+  for (const cuda::PromptSpan& span : spans) words = std::max(words, (span.first_position + span.n_tokens + 63) / 64);
+  const Device<float> queries(a.q), y(poison(a.tokens.size() * a.y_row()));
+  const Device<std::int32_t> positions(a.selected);
+  const std::size_t mask_bytes = at(words) * 8 * at(a.tokens_at_once.value_or(std::ssize(a.tokens)));
+  const Device<std::byte> masks(std::vector<std::byte>(mask_bytes, std::byte{0xff}));
+  const cuda::AttentionShape shape{
+      .heads = a.s.shape.heads, .scale = a.scale, .query = a.query, .soft_cap = a.soft_cap};
+  const cuda::Stream stream;
+  cuda::attend_prompt_masked(queries.data(), y.data(), cache.view, shape, {positions.data(), a.top_k}, step.view(),
+                             repeated, masks.data(), mask_bytes, {stream.get(), true});
+  stream.synchronize("attending");
+  return y.read();
+}
 
 /// y with zeros for the heads that are not.
 std::vector<float> of_checked_heads(const HeadShape& shape, const float* y) {
@@ -250,13 +298,14 @@ Scene latents(int heads, DType k, DType v, const std::vector<int>& lengths, std:
 }
 
 /// As in check_prompt().
-void check_rounded(const AttendScene& a) {
+void check_rounded(const AttendScene& a, Kernels kernels = Kernels::Prompt) {
   const bool bfloat16 = a.s.k_type == DType::BF16 && a.s.v_type == DType::BF16;
-  const std::vector<float> y = a.run(Kernels::Prompt);
+  const std::vector<float> y = a.run(kernels);
   Scene exact = a.s;
   for (float& x : exact.k_rows) x = rounded(x, bfloat16);
   for (float& x : exact.v_rows) x = rounded(x, bfloat16);
   std::vector<float> q = a.q;
+  if (info(a.s.k_type).quantized()) round_trip_activation(a.query, a.q.data(), q.data(), std::ssize(q));
   for (float& x : q) x = rounded(x, bfloat16);
   double most_v = 0;
   for (const float x : exact.v_rows) {
@@ -265,14 +314,18 @@ void check_rounded(const AttendScene& a) {
   std::vector<float> sizes = exact.v_rows;
   for (float& x : sizes) x = std::fabs(x);
   for (std::size_t t = 0; t < a.tokens.size(); ++t) {
-    if (a.tokens[t].sequence < 0) continue;
+    const float* const own = y.data() + t * a.y_row();
     INFO(words(a.s.shape, a.s.k_type, a.s.v_type)
          << ", " << a.top_k << " keys, token " << t << " at " << a.tokens[t].position);
+    if (a.tokens[t].sequence < 0) {
+      CHECK(std::all_of(own, own + a.y_row(), [](float x) { return std::bit_cast<std::uint32_t>(x) == 0xffffffffu; }));
+      continue;
+    }
     const auto of = [&](const std::vector<float>& values) {
-      return expected_of(exact, values, a.tokens[t], q.data() + t * a.q_row(), a.scale, a.keys(t));
+      return expected_of(exact, values, a.tokens[t], q.data() + t * a.q_row(), a.scale, a.keys(t), a.soft_cap);
     };
     const std::vector<float> e = of(exact.v_rows), magnitude = of(sizes);
-    const std::vector<float> checked = of_checked_heads(a.s.shape, y.data() + t * a.y_row());
+    const std::vector<float> checked = of_checked_heads(a.s.shape, own);
     const double rest = (bfloat16 ? 0 : 0x1p-25 * a.top_k * most_v) + 4 * f32_limit(576) * largest(e);
     double over = 0;
     for (std::size_t i = 0; i < e.size(); ++i) {
@@ -513,6 +566,167 @@ TEST_CASE("prompts' attention to selected latents equals its definition within r
   }
   check_rounded({latents(20, DType::F16, DType::F8_E4M3, lengths, 72), index_tokens(lengths, 8), 300, 12});
   check_rounded({latents(20, DType::Q8_0, DType::F16, lengths, 73), index_tokens(lengths, 8), 300, 12});
+}
+
+namespace {
+
+/// Prompts of several sequences, of lengths that end inside tiles of rows and of keys, single tokens between them, and
+/// one that is nobody's.
+std::vector<Token> prompt_tokens(const std::vector<int>& lengths) {
+  std::vector<Token> tokens = some_tokens(lengths);
+  for (int s = 0; s < static_cast<int>(lengths.size()); ++s) {
+    const int run = std::min(lengths[at(s)], 30 + 40 * s);
+    for (int i = 0; i < run; ++i) tokens.push_back({s, lengths[at(s)] - run + i});
+  }
+  return tokens;
+}
+
+bool takes_masks(const Scene& s) {
+  const DeviceCache cache(s);
+  const char* const refusal = cuda::prompt_attention_refusal(cache.view);  // GPUs with 99 KB of shared memory
+  if (refusal != nullptr) WARN(words(s.shape, s.k_type, s.v_type) << ": " << refusal);
+  CHECK(cuda::prompt_attention_masks(cache.view) == (refusal == nullptr));
+  return refusal == nullptr;
+}
+
+void check_masked(const AttendScene& a) {
+  if (takes_masks(a.s)) check_rounded(a, Kernels::Masked);
+}
+
+Scene scene_of(const HeadShape& shape, DType type, const std::vector<int>& lengths, std::uint32_t seed) {
+  return shape.dim_k == 576 ? latents(shape.heads, type, type, lengths, seed) : Scene(shape, type, type, lengths, seed);
+}
+
+/// Of each token as many of its last keys, all in few tiles.
+void select_last(AttendScene& a) {
+  for (std::size_t t = 0; t < a.tokens.size(); ++t) {
+    const int n = std::min(a.tokens[t].position + 1, a.top_k);
+    for (int i = 0; i < a.top_k; ++i)
+      a.selected[t * at(a.top_k) + at(i)] = i < n ? a.tokens[t].position + 1 - n + i : -1;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("prompts' attention with a mask of selected keys equals its definition within rounding", "[masked]") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {1, 65, 300, 1200};
+  for (const HeadShape& shape :
+       {HeadShape{16, 2, 256, 256}, {8, 1, 128, 128}, {6, 2, 64, 64}, {3, 3, 128, 128}, {40, 1, 64, 64}}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q4_1}) {
+      if (!fits(type, shape.dim_k)) continue;
+      for (const int top_k : {67, 1, 259}) {
+        if (top_k == 67 || type == DType::F16)
+          check_masked({Scene(shape, type, type, lengths, 81), prompt_tokens(lengths), top_k, 13});
+      }
+    }
+  }
+  check_masked({Scene({4, 1, 64, 64}, DType::Q8_0, DType::F16, lengths, 82), prompt_tokens(lengths), 100, 13});
+  AttendScene of_codes(Scene({4, 1, 64, 64}, DType::Q8_0, DType::Q8_0, lengths, 83), prompt_tokens(lengths), 100, 13);
+  of_codes.query = ActFormat::Q8x32;
+  check_masked(of_codes);
+  AttendScene capped(Scene({4, 1, 128, 128}, DType::F16, DType::F16, lengths, 84), prompt_tokens(lengths), 100, 13);
+  capped.soft_cap = 3;
+  check_masked(capped);
+}
+
+TEST_CASE("prompts' attention of wide heads with a mask of selected keys equals its definition", "[masked]") {
+  if (!has_wide_kernels()) return;
+  const std::vector<int> lengths = {1, 65, 700};
+  for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
+    for (const int heads : {3, 16, 128})
+      check_masked({latents(heads, type, type, lengths, 91), prompt_tokens(lengths), 100, 14});
+  }
+  check_masked({latents(20, DType::F16, DType::Q8_0, lengths, 92), prompt_tokens(lengths), 67, 14});
+  check_masked({latents(20, DType::F8_E4M3, DType::F16, lengths, 93), prompt_tokens(lengths), 67, 14});
+  AttendScene capped(latents(16, DType::F16, DType::F16, lengths, 95), prompt_tokens(lengths), 100, 13);
+  capped.soft_cap = 3;
+  check_masked(capped);
+}
+
+TEST_CASE("with a mask tiles that no token selects are not read, and lists may be short", "[masked]") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {300, 4500};
+  for (const HeadShape& shape : {HeadShape{16, 2, 256, 256}, {4, 1, 128, 128}, {16, 1, 576, 512}}) {
+    if (shape.dim_k == 576 && !has_wide_kernels()) continue;
+    AttendScene a(scene_of(shape, DType::F16, lengths, 101), prompt_tokens(lengths), 130, 15);
+    std::erase_if(a.tokens, [](const Token& t) { return t.position < 200; });
+    a.q.resize(a.tokens.size() * a.q_row());
+    a.selected.assign(a.tokens.size() * at(a.top_k), -1);
+    select_last(a);
+    // Of the longer sequence there are a token at 2,249 and others from 4,430 on, each with 130 keys.
+    for (int position = 0; position < 4288; ++position) {
+      if (position >= 2112 && position < 2304) continue;  // whole tiles
+      for (int h = 0; h < shape.kv_heads; ++h) {
+        const std::size_t row = a.s.row(1, position, h);
+        std::fill_n(a.s.k_bytes.begin() + std::ptrdiff_t(row * at(shape.dim_k) * 2), shape.dim_k * 2, std::byte{0xff});
+        if (a.s.values_in_keys) continue;
+        std::fill_n(a.s.v_bytes.begin() + std::ptrdiff_t(row * at(shape.dim_v) * 2), shape.dim_v * 2, std::byte{0xff});
+      }
+    }
+    check_masked(a);
+    // Far apart: one key in every other stretch of 32 tiles, and its own.
+    AttendScene sparse = a;
+    sparse.s = scene_of(shape, DType::F16, lengths, 102);
+    for (std::size_t t = 0; t < sparse.tokens.size(); ++t) {
+      int n = 0;
+      const auto own = sparse.selected.begin() + std::ptrdiff_t(t * at(sparse.top_k));
+      std::fill_n(own, sparse.top_k, -1);
+      for (int p = 77; p < sparse.tokens[t].position; p += 4096) own[n++] = p;
+      own[n] = sparse.tokens[t].position;
+    }
+    check_masked(sparse);
+  }
+}
+
+TEST_CASE("with a mask a token's bits do not depend on the room for it, on others' keys, on how work is cut",
+          "[masked]") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {65, 300, 1200};
+  for (const HeadShape& shape : {HeadShape{16, 2, 256, 256}, {6, 1, 128, 128}, {6, 2, 64, 64}, {20, 1, 576, 512}}) {
+    if (shape.dim_k == 576 && !has_wide_kernels()) continue;
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3}) {
+      AttendScene a(scene_of(shape, type, lengths, 111), prompt_tokens(lengths), 67, 16);
+      if (!takes_masks(a.s)) continue;
+      const std::vector<float> y = a.run(Kernels::Masked);
+      for (const int n : {1, 7, 64}) {
+        AttendScene part = a;
+        part.tokens_at_once = n;
+        CHECK(std::memcmp(part.run(Kernels::Masked).data(), y.data(), y.size() * sizeof(float)) == 0);
+      }
+      AttendScene many = a;  // so many that CTAs take twice as many rows
+      many.repeats = cuda::device_limits().multiprocessors + 1;
+      CHECK(std::memcmp(many.run(Kernels::Masked).data(), y.data(), y.size() * sizeof(float)) == 0);
+      AttendScene other = a;  // odd tokens select their last keys
+      select_last(other);
+      for (std::size_t t = 0; t < a.tokens.size(); t += 2)
+        std::copy_n(a.selected.begin() + std::ptrdiff_t(t * 67), 67, other.selected.begin() + std::ptrdiff_t(t * 67));
+      const std::vector<float> of_other = other.run(Kernels::Masked);
+      for (std::size_t t = 0; t < a.tokens.size(); t += 2)
+        CHECK(std::memcmp(of_other.data() + t * a.y_row(), y.data() + t * a.y_row(), a.y_row() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("a mask of all keys gives the bits of attention to all", "[masked]") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {65, 700};
+  for (const HeadShape& shape : {HeadShape{16, 2, 256, 256}, {6, 1, 128, 128}, {6, 2, 64, 64}, {20, 1, 576, 512}}) {
+    if (shape.dim_k > 256 && !has_wide_kernels()) continue;
+    for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+      const AttendScene a(scene_of(shape, type, lengths, 121), prompt_tokens(lengths), 700, 17);
+      if (!takes_masks(a.s)) continue;
+      const std::vector<float> y = a.run(Kernels::Masked);
+      const DeviceCache cache(a.s);
+      const DeviceStep step(a.s, {});
+      const Device<float> queries(a.q), all(poison(y.size()));
+      const std::vector<cuda::PromptSpan> spans = spans_of(a.tokens);
+      cuda::attend_prompt(queries.data(), all.data(), cache.view, {.heads = shape.heads, .scale = a.scale}, step.view(),
+                          spans.data(), static_cast<int>(spans.size()), {});
+      INFO(words(shape, type, type));
+      CHECK(std::memcmp(all.read().data(), y.data(), y.size() * sizeof(float)) == 0);
+    }
+  }
 }
 
 }  // namespace llm::attention_test

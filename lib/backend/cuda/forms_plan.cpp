@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/attend_masked.h"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/matrix.h"
@@ -54,6 +55,7 @@ class Planning {
   static constexpr std::uint32_t kNoValue = ~std::uint32_t{0};
 
   std::uint64_t node_scratch(const Node& node) const {
+    if (may_mask(g_, node)) return static_cast<std::uint64_t>(key_mask_bytes(g_.bucket().tokens));
     if (!has_many_columns(g_, node, many_)) return 0;
     std::uint64_t bytes = 0;
     for (const ProductOperands& p : product_operands(node.op))
@@ -172,6 +174,12 @@ bool uses_grouped_products(const Graph& g, std::uint32_t ids, Many many) {
     if (!std::holds_alternative<ExpertLinear>(node.op) || node.in[1] != ids) return true;
     return fits_f16(node) && grouped_products_take(g.info(node.in[0]).type.shape[0]);
   });
+}
+
+bool may_mask(const Graph& g, const Node& node) {
+  return std::holds_alternative<Attention>(node.op) && g.bucket().tokens > kMaxColumns &&
+         g.info(node.in[1]).cache.access == CacheType::Access::Selected &&
+         selections_of(g.info(node.in[2]).type.shape) == 1;
 }
 
 bool has_many_columns(const Graph& g, const Node& node, Many many) {

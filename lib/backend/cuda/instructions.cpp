@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "backend/cuda/kernels/attend_compressed.h"
+#include "backend/cuda/kernels/attend_masked.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/column_products.h"
@@ -300,18 +301,25 @@ class NodeCompiler : NodeSite {
 
   void attend_to_selected(const AttentionSite& at) {
     const bool rounds = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns;
-    const bool tensor_cores = rounds && attends_prompt_selected(at.cache);
-    const bool of_all = rounds && !tensor_cores && prompt_attention_refusal(at.cache) == nullptr;
+    const bool in_place = rounds && attends_prompt_selected(at.cache);
+    const bool of_all = rounds && prompt_attention_refusal(at.cache) == nullptr;
+    const std::uint64_t mask_at = site_.plan.memory.scratch_offset[index_];
+    const bool masked = of_all && mask_at != MemoryPlan::kNone;
+    std::byte* const masks = masked ? site_.workspace.data() + mask_at : nullptr;
+    const auto mask_bytes = static_cast<std::size_t>(key_mask_bytes(graph_.bucket().tokens));
     add("attention to " + std::to_string(at.keys.top_k) + " selected keys" +
             (at.keys.selections > 1 ? " of each KV head" : "") +
-            (tensor_cores ? ": by tensor cores, single tokens as in f32"
-             : of_all     ? " as in f32, by tensor cores while these are all"
-                          : " as in f32"),
+            (in_place ? ": by tensor cores, single tokens as in f32"
+             : of_all ? ": prompts by tensor cores while keys are few enough, others as in f32"
+                      : " as in f32"),
         [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
-          if (tensor_cores && is_prompt(s)) {
-            attend_prompt_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, s.at);
-          } else if (of_all && is_prompt(s) && end_of(s) <= at.keys.top_k) {
+          const bool prompt = of_all && is_prompt(s);
+          if (prompt && end_of(s) <= at.keys.top_k) {
             attend_prompt(q, y, at.cache, at.shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
+          } else if (prompt && masked && attends_masked(at.cache, at.shape, at.keys.top_k, *s.spans, mask_bytes)) {
+            attend_prompt_masked(q, y, at.cache, at.shape, at.keys, step, *s.spans, masks, mask_bytes, s.at);
+          } else if (prompt && in_place) {
+            attend_prompt_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, s.at);
           } else {
             attend_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, at.scratch, at.arrivals, s.at);
           }

@@ -13,7 +13,8 @@
 // 2, 512 cycles. Two CTAs to a multiprocessor overlap these: 60-70 % of the 540 TFLOP/s that mma.sync reaches.
 //
 // A value that is not a number or infinite shows in every row of a CTA that reads its tile, also in the tokens before
-// its own that the CTA has, up to 128 / group - 1: a weight of 0 times it is not a number either.
+// its own that the CTA has, up to 128 / group - 1: a weight of 0 times it is not a number either. The same holds for
+// keys that a mask hides. Tiles of which no token of the CTA sees a key are passed over: they would change no bit.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +22,9 @@
 #include "backend/cuda/kernels/attend_prompt.cuh"
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/attention_asm.cuh"
+#include "backend/cuda/kernels/key_mask.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "base/error.h"
 
 namespace llm::cuda {
 namespace {
@@ -40,6 +43,7 @@ struct PromptArgs {
   int heads, kv_heads, group;
   int k_row_bytes, v_row_bytes;
   KeyWindow window = {};
+  KeyMask mask = {};
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;
   float cap_factor;  ///< where scores have a cap: products times this are what tanh is taken of
@@ -56,9 +60,13 @@ struct Side {
   int row_bytes;
 };
 
-/// `kCapped`: scores have a cap. Others have kernels of their own: those without are short of registers.
-template <bool kBFloat16, bool kCapped, int kDim, int kRows>
+/// What comes between the products: scores may have a cap, or there is a mask, perhaps with a cap. Those with neither
+/// have kernels of their own, since they are short of registers.
+enum class Between { Nothing, Cap, Mask };
+
+template <bool kBFloat16, Between kBetween, int kDim, int kRows>
 class Prompt {
+  static constexpr bool kMasked = kBetween == Between::Mask;
   static constexpr int kRowTiles = kDim <= 128 && kRows == kPromptRows ? 2 : 1;  ///< of 16 rows, of a warp
   static constexpr int kWarps = kRows / (16 * kRowTiles);
   static constexpr int kPitch = kDim * 2 + 16;
@@ -88,11 +96,18 @@ class Prompt {
   }
 
   __device__ __forceinline__ void run() {
-    const int begin = a.window.first_key(first_position) / kKeys;
     const int end = last_position / kKeys + 1;
-    start_copy(keys(), begin, 0);
+    [[maybe_unused]] SeenTiles seen(a.mask, token_of(0), token_of(rows - 1) - token_of(0) + 1, end);
+    const auto from = [&](int tile) {
+      if constexpr (kMasked)
+        return seen.from(tile);
+      else
+        return tile;
+    };
+    const int begin = from(a.window.first_key(first_position) / kKeys);
+    if (!kMasked || begin < end) start_copy(keys(), begin, 0);
     commit_copies();
-    start_copy(values(), begin, 0);
+    if (!kMasked || begin < end) start_copy(values(), begin, 0);
     commit_copies();
     load_queries();
 #pragma unroll
@@ -108,21 +123,28 @@ class Prompt {
         totals[m][half] = 0;
       }
     }
-    for (int tile = begin; tile < end; ++tile) {
-      const int turn = (tile - begin) % 2;
-      const bool more = tile + 1 < end;
+    [[maybe_unused]] int taken = 0;
+    for (int tile = begin, next = 0; tile < end; tile = next) {
+      next = from(tile + 1);
+      const int turn = (kMasked ? taken++ : tile - begin) % 2;
+      const bool more = next < end;
       float s[kRowTiles][kKeyTiles][4];
+      [[maybe_unused]] uint2 bits[kRowTiles][2];
+      if constexpr (kMasked) load_mask(tile, bits);
       const unsigned char* const k = arrived(keys(), tile, turn);
-      if (more) start_copy(keys(), tile + 1, 1 - turn);
+      if (more) start_copy(keys(), next, 1 - turn);
       commit_copies();
       score(k, s);
-      if constexpr (kCapped) cap(s);
-      if (tile * kKeys + kKeys - 1 > first_position || tile * kKeys < a.window.first_key(last_position)) {
+      if constexpr (kBetween == Between::Cap) cap(s);
+      if constexpr (kMasked) {
+        if (a.cap_factor != 0) cap(s);
+        apply_mask(bits, s);
+      } else if (tile * kKeys + kKeys - 1 > first_position || tile * kKeys < a.window.first_key(last_position)) {
         mask(tile * kKeys, s);
       }
       soften(s);
       const unsigned char* const v = arrived(values(), tile, turn);
-      if (more) start_copy(values(), tile + 1, 1 - turn);
+      if (more) start_copy(values(), next, 1 - turn);
       commit_copies();
       add(v, s);
     }
@@ -213,9 +235,9 @@ class Prompt {
   // --- queries ---
 
   __device__ __forceinline__ int head(int row) const { return kv_head * a.group + (first_row + row) % a.group; }
+  __device__ __forceinline__ int token_of(int row) const { return span.first_token + (first_row + row) / a.group; }
   __device__ __forceinline__ const float* query(int row) const {
-    const int token = span.first_token + (first_row + row) / a.group;
-    return a.q + (static_cast<std::int64_t>(token) * a.heads + head(row)) * kDim;
+    return a.q + (static_cast<std::int64_t>(token_of(row)) * a.heads + head(row)) * kDim;
   }
   __device__ __forceinline__ void load_queries() {
     if (a.round_query) {  // 32 elements per warp; kDim is a multiple of 32 where keys are quantised
@@ -301,6 +323,36 @@ class Prompt {
           for (int j = 0; j < 2; ++j) {
             const int key = first_key + n * 8 + lane % 4 * 2 + j;
             if (key > position || key < first_seen) s[m][n][2 * half + j] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+  /// The tile's bits of the tokens of the lane's rows; rows that the CTA does not have take its last one's.
+  __device__ __forceinline__ void load_mask(int tile, uint2 (&bits)[kRowTiles][2]) const {
+    const uint2* const words = reinterpret_cast<const uint2*>(a.mask.words) + tile;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        bits[m][half] =
+            __ldcg(words + static_cast<std::int64_t>(token_of(min(row_of(m, half), rows - 1))) * a.mask.pitch);
+    }
+  }
+  /// Keys without a bit get minus infinity.
+  __device__ __forceinline__ void apply_mask(const uint2 (&bits)[kRowTiles][2],
+                                             float (&s)[kRowTiles][kKeyTiles][4]) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int first = lane % 4 * 2;
+        const std::uint32_t words[2] = {bits[m][half].x >> first, bits[m][half].y >> first};
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            if ((words[n / 4] >> (n % 4 * 8 + j) & 1) == 0) s[m][n][2 * half + j] = -INFINITY;
           }
         }
       }
@@ -418,13 +470,13 @@ class Prompt {
   float maxima[kRowTiles][2], totals[kRowTiles][2];
 };
 
-template <bool kBFloat16, bool kCapped, int kDim, int kRows>
-__global__ void __launch_bounds__(Prompt<kBFloat16, kCapped, kDim, kRows>::kThreads, kDim <= 128 ? 2 : 1)
+template <bool kBFloat16, Between kBetween, int kDim, int kRows>
+__global__ void __launch_bounds__(Prompt<kBFloat16, kBetween, kDim, kRows>::kThreads, kDim <= 128 ? 2 : 1)
     prompt_kernel(const __grid_constant__ PromptArgs a) {
   let_next_start();
   unsigned char* const shared = dynamic_shared();
   wait_for_previous();
-  Prompt<kBFloat16, kCapped, kDim, kRows>(a, shared).run();
+  Prompt<kBFloat16, kBetween, kDim, kRows>(a, shared).run();
 }
 
 using PromptKernel = void (*)(PromptArgs);
@@ -432,39 +484,55 @@ struct Choice {
   PromptKernel kernel = nullptr;
   int threads = 0;
 };
-template <bool kBFloat16, bool kCapped, int kDim>
+template <bool kBFloat16, Between kBetween, int kDim>
 Choice choice(int rows) {
   if (rows == kPromptRows)
-    return {prompt_kernel<kBFloat16, kCapped, kDim, kPromptRows>,
-            Prompt<kBFloat16, kCapped, kDim, kPromptRows>::kThreads};
-  return {prompt_kernel<kBFloat16, kCapped, kDim, kFewPromptRows>,
-          Prompt<kBFloat16, kCapped, kDim, kFewPromptRows>::kThreads};
+    return {prompt_kernel<kBFloat16, kBetween, kDim, kPromptRows>,
+            Prompt<kBFloat16, kBetween, kDim, kPromptRows>::kThreads};
+  return {prompt_kernel<kBFloat16, kBetween, kDim, kFewPromptRows>,
+          Prompt<kBFloat16, kBetween, kDim, kFewPromptRows>::kThreads};
 }
 /// For CTAs of kPromptRows or kFewPromptRows.
-template <bool kBFloat16, bool kCapped>
+template <bool kBFloat16, Between kBetween>
 Choice choose(int head_dim, int rows) {
   switch (head_dim) {
     case 64:
-      return choice<kBFloat16, kCapped, 64>(rows);
+      return choice<kBFloat16, kBetween, 64>(rows);
     case 80:
-      return choice<kBFloat16, kCapped, 80>(rows);
+      return choice<kBFloat16, kBetween, 80>(rows);
     case 96:
-      return choice<kBFloat16, kCapped, 96>(rows);
+      return choice<kBFloat16, kBetween, 96>(rows);
     case 112:
-      return choice<kBFloat16, kCapped, 112>(rows);
+      return choice<kBFloat16, kBetween, 112>(rows);
     case 128:
-      return choice<kBFloat16, kCapped, 128>(rows);
+      return choice<kBFloat16, kBetween, 128>(rows);
     case 192:
-      return choice<kBFloat16, kCapped, 192>(rows);
+      return choice<kBFloat16, kBetween, 192>(rows);
     case 256:
-      return choice<kBFloat16, kCapped, 256>(rows);
+      return choice<kBFloat16, kBetween, 256>(rows);
+    default:
+      return {};
+  }
+}
+/// Widths of heads of models whose keys are selected: each is a minute of the compiler's.
+template <bool kBFloat16>
+Choice choose_masked(int head_dim, int rows) {
+  switch (head_dim) {
+    case 64:
+      return choice<kBFloat16, Between::Mask, 64>(rows);
+    case 128:
+      return choice<kBFloat16, Between::Mask, 128>(rows);
+    case 256:
+      return choice<kBFloat16, Between::Mask, 256>(rows);
     default:
       return {};
   }
 }
 template <bool kBFloat16>
 Choice choose(int head_dim, int rows, const AttentionShape& s) {
-  return s.soft_cap > 0 ? choose<kBFloat16, true>(head_dim, rows) : choose<kBFloat16, false>(head_dim, rows);
+  if (s.mask.words != nullptr) return choose_masked<kBFloat16>(head_dim, rows);
+  return s.soft_cap > 0 ? choose<kBFloat16, Between::Cap>(head_dim, rows)
+                        : choose<kBFloat16, Between::Nothing>(head_dim, rows);
 }
 
 /// Of a CTA.
@@ -479,7 +547,7 @@ int rows_for(const CacheView& c, const PromptSpan* spans, int n_spans, int group
 const char* prompt_attention_refusal(const CacheView& c) {
   const bool wide = has_wide_heads(c);
   if (!wide && c.head_dim_k != c.head_dim_v) return "heads of keys and of values differ in size";
-  if (!wide && choose<false, false>(c.head_dim_k, kPromptRows).kernel == nullptr)
+  if (!wide && choose<false, Between::Nothing>(c.head_dim_k, kPromptRows).kernel == nullptr)
     return "heads are not of 64, 80, 96, 112, 128, 192, 256, 512 or of 576 with values of 512";
   if (const char* refusal = cache_refusal(c.k_type, c.v_type, c.head_dim_k, c.head_dim_v)) return refusal;
   const auto exact = [](DType t) { return t == DType::F32; };
@@ -493,8 +561,14 @@ const char* prompt_attention_refusal(const CacheView& c) {
   return nullptr;
 }
 
+bool prompt_attention_masks(const CacheView& c) {
+  if (prompt_attention_refusal(c) != nullptr) return false;
+  return has_wide_heads(c) ? masks_wide_prompts(c) : choose_masked<false>(c.head_dim_k, kPromptRows).kernel != nullptr;
+}
+
 void attend_prompt(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
                    const PromptSpan* spans, int n_spans, const Launch& at) {
+  check(s.mask.words == nullptr || (prompt_attention_masks(c) && s.window.length == 0), "a mask in place of a window");
   if (has_wide_heads(c)) return attend_wide_prompt(q, y, c, s, step, spans, n_spans, at);
   PromptArgs a{};
   a.q = q;
@@ -513,6 +587,7 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
   a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
   a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
   a.window = s.window;
+  a.mask = s.mask;
   a.sinks = s.sinks;
   a.scale_log2 = score_factor(s);
   a.cap_factor = cap_factor(s);

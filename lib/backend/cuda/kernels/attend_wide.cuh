@@ -11,7 +11,8 @@
 // all warps are done with them. Rows that are no F16 or BF16 numbers are decoded on their way. Where values are the
 // first elements of keys (CacheView::values_in_keys) they are not copied. Of selected keys a tile is 64 in the order of
 // the selection, from wherever they lie: a row's position is then its place in that order. Keys of a window and
-// compressed ones behind them have such an order, too, and lie in two caches.
+// compressed ones behind them have such an order, too, and lie in two caches. Where there is a mask, tiles are those of
+// which any token of the CTA sees a key.
 //
 // For prompts queries and weights are rounded to F16 or BF16 (one part). For decoding each is the sum of two F16 or
 // three BF16 numbers, and what a tile adds is rounded once: as exact as f32 (attend_halves.cuh says how and why). A
@@ -29,6 +30,7 @@
 #include "backend/cuda/kernels/attend_tiles.cuh"
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/attention_asm.cuh"
+#include "backend/cuda/kernels/key_mask.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/wgmma_shared.cuh"
 
@@ -46,6 +48,7 @@ struct WideArgs {
   int heads, kv_heads, group, head_tiles, slot_rows, slot_floats;
   int k_row_bytes, v_row_bytes;
   KeyWindow window;
+  KeyMask mask;
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;    ///< the scale, or with a cap this, times log2(e): weights are powers of 2
   float cap_factor;    ///< products times this are what tanh is taken of; 0: no cap
@@ -79,6 +82,7 @@ enum class WideKeysSeen {
   All,         ///< of the window
   Selected,    ///< a CTA's rows are one token's, over its selected keys
   Compressed,  ///< or over those of its window and compressed ones
+  Masked,      ///< of the window, those that a mask has
 };
 
 /// `kParts`: of queries and weights, 1 for prompts. `kInKeys`: values are the first elements of keys. `kDecoded`: rows
@@ -86,7 +90,7 @@ enum class WideKeysSeen {
 template <bool kBFloat16_, int kParts_, int kRows_, int kDimK_, bool kInKeys_, bool kDecoded_,
           WideKeysSeen kSeen = WideKeysSeen::All>
 struct WideShape {
-  static constexpr bool kCompressed = kSeen == WideKeysSeen::Compressed;
+  static constexpr bool kCompressed = kSeen == WideKeysSeen::Compressed, kMasked = kSeen == WideKeysSeen::Masked;
   static constexpr bool kSelected = kSeen == WideKeysSeen::Selected || kCompressed;  ///< in an order of their own
   static constexpr bool kBFloat16 = kBFloat16_, kInKeys = kInKeys_, kDecoded = kDecoded_, kExact = kParts_ > 1;
   static constexpr int kParts = kParts_, kRows = kRows_, kDimK = kDimK_, kDimV = kWideDims * kWarps;
@@ -106,6 +110,7 @@ struct WideShape {
   static constexpr int kSharedBytes =
       2 * kSlotBytes + kParts * (kQueryBytes + kWeightBytes) + kStats * static_cast<int>(sizeof(float));
   static_assert(kDimK % 64 == 0 && kRows % 16 == 0 && kKeyTiles >= 1);
+  static_assert(!kMasked || (kKeyTiles == 4 && kParts == 1), "a lane's scores of a row are a word's");
 };
 
 /// What a CTA has: rows of one KV head of one sequence. Row r is token r / group of a span, head r % group.
@@ -163,6 +168,7 @@ class Wide {
         keys(rows.first_position + rows.first_row / args.group, last_position, args.window, args.stripes),
         table(args.block_table + static_cast<std::int64_t>(rows.sequence) * args.table_stride),
         pair(pair),
+        seen(args.mask, token_of(0), token_of(rows.rows - 1) - token_of(0) + 1, keys.tiles),
         thread(static_cast<int>(threadIdx.x)),
         lane(thread % 32),
         warp(thread / 32),
@@ -187,7 +193,7 @@ class Wide {
   __device__ __forceinline__ void run(int first, int first_written) {
     if constexpr (Shape::kSelected) wait_for_previous();
     const bool early = !Shape::kSelected && (keys.first + first + 1) * kWideKeys <= first_written;
-    copied = {first < keys.stripes() ? first : keys.tiles, 0};
+    copied = {first >= keys.stripes() ? keys.tiles : Shape::kMasked ? seen.from(first) : first, 0};
     copied.block = load_block(copied.tile);
     if (early) copy_keys(slots);
     wait_for_previous();
@@ -199,7 +205,8 @@ class Wide {
     for (int s = first; s < keys.stripes(); s += a.splits) {
       begin_stripe();
 #pragma unroll 1
-      for (int u = s; u < keys.tiles; u += a.stripes) take_tile((keys.first + u) * kWideKeys);
+      for (int u = Shape::kMasked ? copied.tile : s; u < keys.tiles; u = Shape::kMasked ? copied.tile : u + a.stripes)
+        take_tile((keys.first + u) * kWideKeys);
       end_stripe(s);
     }
   }
@@ -255,7 +262,7 @@ class Wide {
     commit_copies();
   }
   __device__ __forceinline__ void copy_next_keys(unsigned char* slot) {
-    copied.tile = keys.after(copied.tile, a.splits);
+    copied.tile = Shape::kMasked ? seen.from(copied.tile + 1) : keys.after(copied.tile, a.splits);
     copied.block = load_block(copied.tile);
     copy_keys(slot);
   }
@@ -318,9 +325,10 @@ class Wide {
   __device__ __forceinline__ int head(int row) const {
     return mine.kv_head * a.group + (mine.first_row + row) % a.group;
   }
+  __device__ __forceinline__ int token_of(int row) const { return mine.first_token + (mine.first_row + row) / a.group; }
   /// Which of the rows of all tokens and heads.
   __device__ __forceinline__ std::int64_t place(int row) const {
-    return static_cast<std::int64_t>(mine.first_token + (mine.first_row + row) / a.group) * a.heads + head(row);
+    return static_cast<std::int64_t>(token_of(row)) * a.heads + head(row);
   }
   /// As parts, and the factor that makes scores of a row's products, or with a cap what tanh is taken of. A warp has
   /// every eighth row, some of them at a time, a lane pairs of neighbours.
@@ -404,6 +412,8 @@ class Wide {
 
   __device__ __forceinline__ void take_tile(int first_key) {
     Scores s;
+    [[maybe_unused]] std::uint32_t bits[2];
+    if constexpr (Shape::kMasked) load_mask(first_key, bits);
     unsigned char* const k = slots + (Shape::kInKeys ? keys_at * Shape::kSlotBytes : 0);
     unsigned char* const other = slots + (Shape::kInKeys ? (1 - keys_at) * Shape::kSlotBytes : Shape::kSlotBytes);
     wait_for_copies<0>();
@@ -416,7 +426,9 @@ class Wide {
       copy_values(other);
     }
     score(k, s);
-    if (first_key + kWideKeys - 1 > mine.first_position + mine.first_row / a.group || first_key < mask_until()) {
+    if constexpr (Shape::kMasked) {
+      apply_mask(bits, s);
+    } else if (first_key + kWideKeys - 1 > mine.first_position + mine.first_row / a.group || first_key < mask_until()) {
       mask(first_key, s);
     }
     publish_maxima(s);
@@ -573,6 +585,27 @@ class Wide {
           const int key = first_key + (group * kKeyTiles + n) * 8 + lane % 4 * 2 + j;
           if (key > position || key < first_seen) s[n][2 * half + j] = -INFINITY;
         }
+      }
+    }
+  }
+
+  /// The bits of the lane's keys, from its first on, of the tokens of its rows; rows that the CTA does not have take
+  /// its last one's.
+  __device__ __forceinline__ void load_mask(int first_key, std::uint32_t (&bits)[2]) const {
+    const std::uint32_t* const words =
+        reinterpret_cast<const std::uint32_t*>(a.mask.words + first_key / kWideKeys) + group;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = token_of(min(row_of(half), mine.rows - 1));
+      bits[half] = __ldcg(words + 2 * static_cast<std::int64_t>(token) * a.mask.pitch) >> lane % 4 * 2;
+    }
+  }
+  __device__ __forceinline__ void apply_mask(const std::uint32_t (&bits)[2], Scores& s) const {
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if ((bits[j / 2] >> (n * 8 + j % 2) & 1) == 0) s[n][j] = -INFINITY;
       }
     }
   }
@@ -809,6 +842,7 @@ class Wide {
   const WideTiles keys;
   const std::int32_t* const table;
   const std::int64_t pair;
+  SeenTiles seen;  ///< where there is a mask
   const int thread, lane, warp;
   const int row_tile, group;  ///< of the warp's scores
   const int part;             ///< of the queries that it multiplies; the warps of the first have the scores
@@ -845,6 +879,7 @@ inline WideArgs wide_arguments(const float* q, float* y, const CacheView& c, con
   a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
   a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
   a.window = s.window;
+  a.mask = s.mask;
   a.sinks = s.sinks;
   a.scale_log2 = score_factor(s);
   a.cap_factor = cap_factor(s);

@@ -96,6 +96,7 @@ void attend_wide_compressed(const float* q, float* y, const CacheView&, const At
 /// Of attend_prompt(), any type of cache but F32.
 bool has_wide_heads(const CacheView&);
 bool has_room_for_wide_prompts(const CacheView&);
+bool masks_wide_prompts(const CacheView&);  ///< whether there are kernels with a mask
 void attend_wide_prompt(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&,
                         const PromptSpan* spans, int n_spans, const Launch&);
 /// Of latents; where keys and values are of two types they are decoded to F16.

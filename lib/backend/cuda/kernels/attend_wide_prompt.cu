@@ -1,5 +1,5 @@
 // Attention of wide heads for prompts: a CTA has 64 rows, heads of neighbouring tokens, over all keys that any of them
-// sees. A value that is not a number or infinite shows in every row of a CTA that reads its tile.
+// sees. A value that is not a number or infinite shows in every row of a CTA that reads its tile, seen or not.
 #include <algorithm>
 
 #include "backend/cuda/kernels/attend_prompt.cuh"
@@ -74,9 +74,9 @@ SelectedPromptChoice choose_compressed_prompt(const CacheView& c) {
   if (c.k_type == DType::BF16) return compressed_prompt_choice<true, false>();
   return c.k_type == DType::F16 ? compressed_prompt_choice<false, false>() : compressed_prompt_choice<false, true>();
 }
-template <bool kBFloat16, int kDimK, bool kInKeys, bool kDecoded>
+template <bool kBFloat16, int kDimK, bool kInKeys, bool kDecoded, WideKeysSeen kSeen = WideKeysSeen::All>
 WidePromptChoice wide_prompt_choice() {
-  using Shape = WideShape<kBFloat16, 1, kWideRows, kDimK, kInKeys, kDecoded>;
+  using Shape = WideShape<kBFloat16, 1, kWideRows, kDimK, kInKeys, kDecoded, kSeen>;
   return {wide_prompt_kernel<Shape>, Shape::kSharedBytes};
 }
 template <int kDimK, bool kInKeys>
@@ -90,6 +90,14 @@ WidePromptChoice choose_wide_prompt(const CacheView& c) {
   if (c.head_dim_k == 512) return wide_prompt_choice<512, false>(c);
   return c.values_in_keys ? wide_prompt_choice<576, true>(c) : wide_prompt_choice<576, false>(c);
 }
+/// Of what masks_wide_prompts() says.
+WidePromptChoice choose_masked_prompt(const CacheView& c) {
+  constexpr WideKeysSeen kMasked = WideKeysSeen::Masked;
+  if (!c.values_in_keys) return wide_prompt_choice<false, 576, false, true, kMasked>();
+  if (c.k_type == DType::BF16) return wide_prompt_choice<true, 576, true, false, kMasked>();
+  return c.k_type == DType::F16 ? wide_prompt_choice<false, 576, true, false, kMasked>()
+                                : wide_prompt_choice<false, 576, true, true, kMasked>();
+}
 
 }  // namespace
 
@@ -97,11 +105,15 @@ bool has_room_for_wide_prompts(const CacheView& c) {
   return choose_wide_prompt(c).shared_bytes <= device_limits().block_bytes;
 }
 
+bool masks_wide_prompts(const CacheView& c) {
+  return c.head_dim_k == 576 && (c.values_in_keys || c.k_type != c.v_type);
+}
+
 void attend_wide_prompt(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
                         const PromptSpan* spans, int n_spans, const Launch& at) {
   WidePromptArgs a{};
   a.all = wide_arguments(q, y, c, s, step);
-  const WidePromptChoice chosen = choose_wide_prompt(c);
+  const WidePromptChoice chosen = s.mask.words != nullptr ? choose_masked_prompt(c) : choose_wide_prompt(c);
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes),
              "giving attention its shared memory");

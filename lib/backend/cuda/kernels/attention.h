@@ -28,6 +28,13 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v);
 /// Stores k [tokens][kv_heads][head_dim_k] and v, where the cache has values, at the step's slots.
 void append_to_cache(const float* k, const float* v, const CacheView&, const StepView&, int tokens, const Launch&);
 
+/// The keys that tokens see, as bits: [tokens][pitch], bit p % 64 of word p / 64 for position p. A word is a block of
+/// the cache. `pitch` words reach to the last position of each token.
+struct KeyMask {
+  const std::uint64_t* words = nullptr;  ///< null: there is no mask
+  int pitch = 0;
+};
+
 struct AttentionShape {
   int heads = 0;
   float scale = 0;
@@ -36,6 +43,7 @@ struct AttentionShape {
   const float* sinks = nullptr;      ///< [heads], weights (graph/op.h); null: none
   float soft_cap = 0;                ///< scores s become soft_cap * tanh(s / soft_cap); 0: none
   float max_bias = 0;                ///< of ALiBi (graph/op.h), which attend() alone knows; 0: none
+  KeyMask mask = {};                 ///< in place of a window, which attend_prompt() alone knows
 };
 
 /// What products of queries and keys are multiplied with where scores have a cap, before tanh is taken of them, else 0;
@@ -67,6 +75,8 @@ struct PromptSpan {
   std::int32_t first_token, n_tokens, first_position, sequence;  ///< positions ascend by one
 };
 const char* prompt_attention_refusal(const CacheView&);  ///< null if attend_prompt takes it
+/// Whether it takes it with a mask: heads of 64, 128 and 256, and latents of 576 with values of 512.
+bool prompt_attention_masks(const CacheView&);
 void attend_prompt(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&,
                    const PromptSpan* spans, int n_spans, const Launch&);
 
