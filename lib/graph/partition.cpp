@@ -107,6 +107,7 @@ void mark_overrides(Graph& g, const OverriddenWeights& overridden) {
   if (overridden.empty()) return;  // every graph of a model comes here
   const Uses uses(g);
   for (Node& n : g.mutable_nodes()) {
+    if (std::ranges::any_of(n.in, [&](std::uint32_t v) { return g.info(v).kind == ValueKind::Cache; })) continue;
     const std::vector<std::uint32_t> weights = deciding_weights(g, n);
     for (const std::uint32_t v : weights) {
       const auto found = overridden.find(g.info(v).name);

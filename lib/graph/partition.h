@@ -42,7 +42,8 @@ struct Segment {
 /// Weights by name, each with the number of the override that names it.
 using OverriddenWeights = std::unordered_map<std::string, int>;
 /// Marks the nodes of a graph as a family wrote it: those with such a weight, of a product its matrix; and activations,
-/// gates and sums of experts behind them, so that as little as possible crosses. What a layer adds up stays.
+/// gates and sums of experts behind them, so that as little as possible crosses. What a layer adds up stays, and what
+/// writes and reads its cache, attention with a weight of sinks as well.
 void mark_overrides(Graph&, const OverriddenWeights&);
 
 /// What the rules say of a node; 0 where none matches.
