@@ -163,7 +163,7 @@ OpScene lerp_scene(std::int64_t n, std::int64_t m, Shares shares, int tokens) {
   const Weight w = s.weight("w", DType::F32, {n, m}, 92);
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < m; ++i) names.push_back("y" + std::to_string(i));
-  const Act more = s.builder.split_heads(s.input("more", n * m, 95), static_cast<int>(m), "more");
+  const Act more = s.builder.split_heads(s.input("more", n * m, 95), static_cast<int>(m), "by_vectors");
   const std::vector<Act> y = s.builder.lerp(x, d, w, shares == Shares::More ? &more : nullptr, names);
   OpScene scene = std::move(s).finish(s.builder.scale(y.back(), 1.0f, "out"), full_and_partial(tokens), 3);
   scene.observed = {names.begin(), names.end()};
