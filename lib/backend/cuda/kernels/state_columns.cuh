@@ -11,14 +11,15 @@
 
 namespace llm::cuda {
 
+/// The tokens of one sequence of the step.
 __device__ __forceinline__ SequenceRun run_of(const StepView& step, unsigned sequence) {
   const int4 r = __ldcg(reinterpret_cast<const int4*>(step.runs) + sequence);
   return {r.x, r.y, r.z, r.w};
 }
 
-constexpr int kStateColumns = 32;  ///< of a CTA
-constexpr int kParts = 4;          ///< lanes that share a column
-constexpr int kColumnThreads = kStateColumns * kParts;
+inline constexpr int kStateColumns = 32;  ///< of a CTA
+inline constexpr int kParts = 4;          ///< lanes that share a column
+inline constexpr int kColumnThreads = kStateColumns * kParts;
 
 /// Over the lanes of a column.
 __device__ __forceinline__ float sum_parts(float x) {
