@@ -12,6 +12,7 @@
   X(apertus, "apertus")             \
   X(arcee, "arcee")                 \
   X(arctic, "arctic")               \
+  X(rwkv7, "arwkv7")                \
   X(baichuan, "baichuan")           \
   X(deepseek, "bailingmoe")         \
   X(bailingmoe2, "bailingmoe2")     \
@@ -115,6 +116,9 @@
   X(qwen3, "qwen3vlmoe")            \
   X(qwen4exp, "qwen4exp")           \
   X(baichuan, "refact")             \
+  X(rwkv6, "rwkv6")                 \
+  X(rwkv6, "rwkv6qwen2")            \
+  X(rwkv7, "rwkv7")                 \
   X(seed_oss, "seed_oss")           \
   X(smallthinker, "smallthinker")   \
   X(smollm3, "smollm3")             \

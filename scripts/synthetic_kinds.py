@@ -232,6 +232,86 @@ def mamba(target, vocabulary, keys=None, layers=4, d=256, state=16, rank=64, ker
                 ends(sizes(vocabulary), d) + of_layers([block] * layers))
 
 
+def biased_norms(d, *names):
+    return norms(d, *names) + [(name + ".bias", (d,), 0.3, 0.0) for name in names]
+
+
+def lerps(d, *names):
+    """Shares of the row before, about a half."""
+    return [(name + ".weight", (d,), 0.3, 0.5) for name in names]
+
+
+def channel_mix(d, d_ff, matrix, gated):
+    """With squares of rectifiers. `gated`: as RWKV-6 has it."""
+    tensors = of_products({"channel_mix_key": (d_ff, d, 2 * matrix), "channel_mix_value": (d, d_ff, matrix)}, ())
+    tensors += lerps(d, "channel_mix_lerp_k")
+    if gated:
+        tensors += of_products({"channel_mix_receptance": (d, d, 3 * matrix)}, ()) + lerps(d, "channel_mix_lerp_r")
+    return tensors
+
+
+def rwkv_file(target, vocabulary, architecture, keys, block, layers, d, d_ff, head, quantized):
+    """`architecture` of Qwen: other norms, and a gated network, which `block` has not."""
+    n_vocab, of_qwen, matrix = sizes(vocabulary), architecture in ("rwkv6qwen2", "arwkv7"), 0.02 * (512 / d) ** 0.5
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": 0, "wkv.head_size": head}
+    tensors = ends(n_vocab, d)
+    if of_qwen:
+        all_keys |= {"attention.layer_norm_rms_epsilon": 1e-6, "token_shift_count": 1}
+        block = norms(d, "attn_norm", "ffn_norm") + block + of_products(dense_ffn(d, d_ff, matrix), ())
+    else:
+        all_keys |= {"attention.layer_norm_epsilon": 1e-5}
+        block = biased_norms(d, "attn_norm", "attn_norm_2") + block
+        block += [("time_mix_ln.weight", (d,), 0.1, 1.0), ("time_mix_ln.bias", (d,), 0.3, 0.0)]
+        tensors += biased_norms(d, "token_embd_norm") + [("output_norm.bias", (d,), 0.3, 0.0)]
+    random_file(target, vocabulary, architecture, all_keys | keys, tensors + of_layers([block] * layers), quantized)
+
+
+def rwkv6(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=512, head=64, kv_heads=0, apart=False):
+    """`kv_heads`: of QRWKV6, in which heads share keys and values; `apart`: shares in tensors of their own, as the first
+    converters wrote them. Decays are about 0.8."""
+    matrix, of_qwen, mix, decay = 0.02 * (512 / d) ** 0.5, kv_heads > 0, 32, 64
+    own = {"time_mix_extra_dim": mix, "time_decay_extra_dim": decay}
+    if of_qwen:
+        own["attention.head_count_kv"] = kv_heads
+    width = (kv_heads or d // head) * head
+    block = of_products({"time_mix_receptance": (d, d, 2 * matrix), "time_mix_key": (width, d, 2 * matrix),
+                         "time_mix_value": (width, d, 2 * matrix), "time_mix_gate": (d, d, 3 * matrix),
+                         "time_mix_output": (d, d, matrix), "time_mix_w1": (5 * mix, d, 2 * matrix),
+                         "time_mix_decay_w1": (decay, d, 2 * matrix), "time_mix_decay_w2": (d, decay, 4 * matrix)},
+                        ("time_mix_receptance", "time_mix_key", "time_mix_value") if of_qwen else ())
+    block += [("time_mix_w2.weight", (5, d, mix), 0.1, 0.0), ("time_mix_decay.weight", (d,), 0.5, -1.5)]
+    block += lerps(d, "time_mix_lerp_x")
+    block += lerps(d, *(f"time_mix_lerp_{x}" for x in "wkvrg")) if apart else [
+        ("time_mix_lerp_fused.weight", (5, 1, 1, d), 0.3, 0.5)]
+    if not of_qwen:
+        block += [("time_mix_first.weight", (d // head, head), 0.5, 0.3)] + channel_mix(d, d_ff, matrix, gated=True)
+    rwkv_file(target, vocabulary, "rwkv6qwen2" if of_qwen else "rwkv6", own | (keys or {}), block, layers, d, d_ff,
+              head, quantized)
+
+
+def rwkv7(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=512, head=64, of_qwen=False, gated=True):
+    """`of_qwen`: ARWKV, here without norms of heads; `gated`: what the mix gives."""
+    matrix, ranks = 0.02 * (512 / d) ** 0.5, {"w": 32, "a": 32, "v": 32, "g": 64}
+    own = {f"attention.{name}_lora_rank": 32 for name in ("decay", "iclr", "value_residual_mix")}
+    own["attention.gate_lora_rank"] = ranks["g"] if gated else 0
+    block = of_products({"time_mix_receptance": (d, d, 2 * matrix), "time_mix_key": (d, d, 2 * matrix),
+                         "time_mix_value": (d, d, 2 * matrix), "time_mix_output": (d, d, matrix)}, ())
+    for name, rank in ranks.items():
+        if name == "g" and not gated:
+            continue
+        block += of_products({f"time_mix_{name}1": (rank, d, 2 * matrix), f"time_mix_{name}2": (d, rank, 6 * matrix)}, ())
+        if name != "g":
+            block.append((f"time_mix_{name}0.weight", (d,), 0.7, -1.0 if name == "w" else 0.0))
+    block += [("time_mix_lerp_fused.weight", (6 if gated else 5, 1, 1, d), 0.3, 0.5),
+              ("time_mix_k_k.weight", (d,), 0.1, 0.85), ("time_mix_k_a.weight", (d,), 0.1, 1.0),
+              ("time_mix_r_k.weight", (d,), 0.2, 0.0)]
+    if not of_qwen:
+        block += channel_mix(d, d_ff, matrix, gated=False)
+    rwkv_file(target, vocabulary, "arwkv7" if of_qwen else "rwkv7", own | (keys or {}), block, layers, d, d_ff, head,
+              quantized)
+
+
 def jamba(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=512, heads=4, kv_heads=2, state=16,
           rank=64, kernel=4, experts=(16, 2)):
     """The third layer of four attends; every second layer has experts. The peer wants an inner width of 2 d."""

@@ -119,7 +119,9 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
             rng = np.random.default_rng([seed, *name.encode()])
             return rng.normal(mean, deviation, shape).astype(np.float32)
         is_float = any(part in name for part in ("ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "ssm_a", "ssm_d",
-                                                 "ssm_norm", ".bias"))  # in every file
+                                                 "ssm_norm", ".bias", "time_mix_lerp", "time_mix_first",
+                                                 "time_mix_decay", "time_mix_w", "time_mix_a", "time_mix_v1",
+                                                 "time_mix_v2", "time_mix_g1", "time_mix_g2"))  # in every file
         if quantized is not None and len(shape) > 1 and not is_float:
             data, kind = quantized(name, shape, values)
             writer.add_tensor(name, data, raw_dtype=kind)

@@ -1,5 +1,7 @@
 #include "graph/builder.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/shape_rules.h"
 #include "graph/verify.h"
@@ -78,12 +80,21 @@ void GraphBuilder::node(Op op, std::vector<std::uint32_t> in, std::vector<std::u
 template <std::size_t N>
 std::array<std::uint32_t, N> GraphBuilder::append(Op op, std::vector<std::uint32_t> in,
                                                   const std::array<std::string_view, N>& names) {
+  const std::vector<std::uint32_t> ids = append_all(std::move(op), std::move(in), names);
+  std::array<std::uint32_t, N> out{};
+  std::copy_n(ids.begin(), N, out.begin());
+  return out;
+}
+
+std::vector<std::uint32_t> GraphBuilder::append_all(Op op, std::vector<std::uint32_t> in,
+                                                    std::span<const std::string_view> names) {
   std::vector<const ValueInfo*> operands;
   for (std::uint32_t id : in) operands.push_back(&graph_.info(id));
   const std::vector<ResultType> types = infer(op, operands, graph_.bucket());
-  std::array<std::uint32_t, N> out{};
-  for (std::size_t i = 0; i < N; ++i) out[i] = result(types[i].type, types[i].rows, names[i]).id;
-  node(std::move(op), std::move(in), {out.begin(), out.end()});
+  check(types.size() == names.size(), "a name for each result of " + std::string(llm::name(op)));
+  std::vector<std::uint32_t> out;
+  for (std::size_t i = 0; i < names.size(); ++i) out.push_back(result(types[i].type, types[i].rows, names[i]).id);
+  node(std::move(op), std::move(in), out);
   return out;
 }
 
@@ -227,6 +238,33 @@ Act GraphBuilder::gated_delta(const DeltaOperands& o, const GatedDelta& attribut
 
 Act GraphBuilder::selective_scan(const ScanOperands& o, const SelectiveScan& attributes, std::string_view name) {
   return append_one(attributes, {o.xbc.id, o.dt.id, o.a.id, o.d.id, o.bias.id, o.state.id}, name);
+}
+
+Act GraphBuilder::token_shift(Act x, Recurrent state, std::string_view name) {
+  return append_one(TokenShift{}, {x.id, state.id}, name);
+}
+
+std::vector<Act> GraphBuilder::lerp(Act x, Act d, Weight w, const Act* more, std::span<const std::string> names) {
+  std::vector<std::uint32_t> in{x.id, d.id, w.id};
+  if (more) in.push_back(more->id);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  std::vector<Act> results;
+  for (const std::uint32_t id : append_all(Lerp{}, std::move(in), views)) results.push_back({{id}});
+  return results;
+}
+
+Act GraphBuilder::wkv6(const Wkv6Operands& o, std::string_view name) {
+  std::vector<std::uint32_t> in{o.r.id, o.k.id, o.v.id, o.w.id, o.state.id};
+  if (o.first) in.push_back(o.first->id);
+  return append_one(Wkv6{}, std::move(in), name);
+}
+
+WkvResults GraphBuilder::wkv7(const Wkv7Operands& o, std::string_view name) {
+  std::vector<std::uint32_t> in{o.r.id, o.k.id, o.v.id, o.w.id, o.a.id, o.k_k.id, o.k_a.id, o.r_k.id, o.state.id};
+  if (o.first) in.insert(in.end(), {o.first->v.id, o.first->mix.id});
+  const std::string own = std::string(name) + "_own";
+  const auto out = append<2>(Wkv7{}, std::move(in), {name, own});
+  return {{{out[0]}}, {{out[1]}}};
 }
 
 Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name, const Weight* bias) {

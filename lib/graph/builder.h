@@ -86,6 +86,25 @@ class GraphBuilder {
     Recurrent state;
   };
   Act selective_scan(const ScanOperands& operands, const SelectiveScan& attributes, std::string_view name);
+  Act token_shift(Act x, Recurrent state, std::string_view name);
+  /// One result for each of `names`, which are as many as w has; `more` may be null.
+  std::vector<Act> lerp(Act x, Act d, Weight w, const Act* more, std::span<const std::string> names);
+  struct Wkv6Operands {
+    Act r, k, v, w;
+    Recurrent state;
+    const Weight* first = nullptr;
+  };
+  Act wkv6(const Wkv6Operands& operands, std::string_view name);
+  struct FirstValues {
+    Act v, mix;
+  };
+  struct Wkv7Operands {
+    Act r, k, v, w, a;
+    Weight k_k, k_a, r_k;
+    Recurrent state;
+    const FirstValues* first = nullptr;
+  };
+  WkvResults wkv7(const Wkv7Operands& operands, std::string_view name);
   Routes route(Act logits, const Route& attributes, std::string_view name, const Weight* bias = nullptr);
   Routes route_by_table(Act logits, Weight table, Index tokens, const Route& attributes, std::string_view name);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
@@ -125,6 +144,7 @@ class GraphBuilder {
   template <std::size_t N>
   std::array<std::uint32_t, N> append(Op op, std::vector<std::uint32_t> in,
                                       const std::array<std::string_view, N>& names);
+  std::vector<std::uint32_t> append_all(Op op, std::vector<std::uint32_t> in, std::span<const std::string_view> names);
   Act append_one(Op op, std::vector<std::uint32_t> in, std::string_view name);
   void node(Op op, std::vector<std::uint32_t> in, std::vector<std::uint32_t> out);
   Cache append_rows(std::vector<std::uint32_t> in, std::string_view name);

@@ -61,6 +61,12 @@ std::string_view name(RecurrentType::Part part) {
       return "compress";
     case RecurrentType::Part::CompressIndex:
       return "compress_index";
+    case RecurrentType::Part::Shift:
+      return "shift";
+    case RecurrentType::Part::ShiftFfn:
+      return "shift_ffn";
+    case RecurrentType::Part::Wkv:
+      return "wkv";
   }
   return "";
 }

@@ -27,6 +27,11 @@ struct Routes {
   Act weight;    ///< [top_k, tokens]
 };
 
+/// What Wkv7 gives.
+struct WkvResults {
+  Act y, own;
+};
+
 /// What StreamWeights gives.
 struct StreamShares {
   Act read, write, mix;
@@ -78,7 +83,7 @@ std::int64_t chooses_from(const SelectKeys&, const CacheType& index);
 struct RecurrentType {
   /// ConvKeys, ConvValues: of layers with convolutions of their own for these. Mean: a WindowMean's rows. Hash: the
   /// tokens that a HashIds goes by; ConvHash: of a convolution of what these gave. Compress, CompressIndex: of what
-  /// becomes one key of several.
+  /// becomes one key of several. Shift, ShiftFfn: the row before, in front of a Wkv and of the rest of the layer.
   enum class Part : std::uint8_t {
     Conv,
     ConvKeys,
@@ -90,6 +95,9 @@ struct RecurrentType {
     ConvHash,
     Compress,
     CompressIndex,
+    Shift,
+    ShiftFfn,
+    Wkv,
   };
   int layer = 0;
   Part part = Part::Conv;

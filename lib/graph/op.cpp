@@ -39,6 +39,10 @@ struct Name {
   std::string_view operator()(const Compress&) const { return "compress"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
   std::string_view operator()(const SelectiveScan&) const { return "selective_scan"; }
+  std::string_view operator()(const TokenShift&) const { return "token_shift"; }
+  std::string_view operator()(const Lerp&) const { return "lerp"; }
+  std::string_view operator()(const Wkv6&) const { return "wkv6"; }
+  std::string_view operator()(const Wkv7&) const { return "wkv7"; }
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
@@ -248,6 +252,8 @@ std::string_view name(Nonlinearity f) {
       return "clamp";
     case Nonlinearity::Xielu:
       return "xielu";
+    case Nonlinearity::Sigmoid:
+      return "sigmoid";
   }
   return "";
 }

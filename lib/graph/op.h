@@ -101,6 +101,7 @@ enum class Nonlinearity : std::uint8_t {
   SquaredRelu,  ///< max(x, 0)^2 (arXiv:2109.08668)
   Clamp,        ///< min(max(x, -limit), limit)
   Xielu,        ///< XieluCurve
+  Sigmoid,
 };
 std::string_view name(Nonlinearity);
 /// (x) -> f(x)
@@ -279,6 +280,38 @@ inline bool scans_elements(const Shape& a, const Shape& state) {
   return a != Shape{1, state[2]} && a == Shape{state[1], state[0] * state[2]};
 }
 
+/// (x [channels, tokens], state [channels, 1]) -> [channels, tokens], how a sequence's row before differs: x_(t - 1) -
+/// x_t. The state holds the last row of x; before the first one there are zeros.
+struct TokenShift {
+  friend bool operator==(const TokenShift&, const TokenShift&) = default;
+};
+
+/// (x [n, rows], d [n, rows], w [n, m] [, more [n, m, rows]]) -> m results [n, rows]: x + d * (w_j + more_j)
+struct Lerp {
+  friend bool operator==(const Lerp&, const Lerp&) = default;
+};
+inline constexpr std::int64_t kMostLerps = 8;  ///< m
+
+/// (r [n * heads, tokens], k, v [n * kv_heads, tokens], w [n * heads, tokens], state [n, n, heads] [, first [n,
+/// heads]]) -> y [n, heads, tokens]: the recurrence of RWKV-6 (arXiv:2404.05892) along each sequence, whose state
+/// begins with zeros. For each head, with d = exp(-exp(w)): y = (S + (first * k) v^T)^T r, then S = diag(d) S + k v^T.
+/// Without `first`, gated linear attention (arXiv:2312.06635): S = diag(d) S + ((1 - d) * k) v^T, then y = S^T r /
+/// sqrt(n). Head h goes with the keys and values of head h / (heads / kv_heads).
+struct Wkv6 {
+  friend bool operator==(const Wkv6&, const Wkv6&) = default;
+};
+
+/// (r, k, v, w, a [n * heads, tokens], k_k, k_a, r_k [n * heads], state [n, n, heads] [, v_first, mix [n * heads,
+/// tokens]]) -> (y, own [n, heads, tokens]): the recurrence of RWKV-7 (arXiv:2503.14456) along each sequence, whose
+/// state begins with zeros. For each head, with rate = sigmoid(a), u = k * k_k / |k * k_k|, d = exp(-kWkvDecay *
+/// sigmoid(w)), k' = k * (1 + (rate - 1) * k_a), v' = v + (v_first - v) * sigmoid(mix): S = diag(d) S - (rate * u)
+/// (S^T u)^T + k' v'^T, of S as it was on the right, then y = S^T r. Beside it, own = (sum of r * k' * r_k) v'.
+struct Wkv7 {
+  friend bool operator==(const Wkv7&, const Wkv7&) = default;
+};
+inline constexpr float kWkvDecay = 0.60653066f;  ///< exp(-1/2), the most that a state's logarithm decays by
+inline constexpr float kLeastWkvKey = 1e-24f;    ///< the square of the length that a shorter key counts as
+
 enum class Gating : std::uint8_t {
   Softmax,
   Sigmoid,
@@ -423,11 +456,11 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp =
-    std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
-                 KvAppend, SelectKeys, SelectBlocks, Attention, CompressedAttention, ShortConv, WindowMean, Compress,
-                 GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamWeights,
-                 StreamMean, MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+using AnyOp = std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable,
+                           PositionScale, Rope, KvAppend, SelectKeys, SelectBlocks, Attention, CompressedAttention,
+                           ShortConv, WindowMean, Compress, GatedDelta, SelectiveScan, TokenShift, Lerp, Wkv6, Wkv7,
+                           Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamWeights, StreamMean, MatchGate,
+                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -271,6 +271,50 @@ class Rule {
     }
     return act({p, heads, rows}, in_[0]->rows);
   }
+  std::vector<ResultType> operator()(const TokenShift&) const {
+    count(2);
+    tokens(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() == 2, 0, "is not [channels, tokens]");
+    const bool ffn = in_[1]->recurrent.part == RecurrentType::Part::ShiftFfn;
+    recurrent(1, ffn ? RecurrentType::Part::ShiftFfn : RecurrentType::Part::Shift, {x[0], 1});
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const Lerp&) const {
+    need(in_.size() == 3 || in_.size() == 4, 0, "needs what is added, weights and at most one operand of more");
+    alike(0, 1);
+    const Shape &x = in_[0]->type.shape, &w = in_[2]->type.shape;
+    need(x.n_dims() == 2, 0, "is not [n, rows]");
+    need(w[1] <= kMostLerps, 2, "is not [n, m] of a possible m");
+    f32_weight(2, {x[0], w[1]});
+    if (in_.size() == 4) {
+      f32(3);
+      need(in_[3]->type.shape == Shape({x[0], w[1], x[1]}) && in_[3]->rows == in_[0]->rows, 3, "is not [n, m, rows]");
+    }
+    return std::vector<ResultType>(static_cast<std::size_t>(w[1]), same(0)[0]);
+  }
+  std::vector<ResultType> operator()(const Wkv6&) const {
+    need(in_.size() == 5 || in_.size() == 6, 0, "needs r, k, v, w, a state and at most one weight");
+    const Shape r = wkv_state(4), k = in_[1]->type.shape;
+    const std::int64_t n = in_[4]->recurrent.shape[0], heads = in_[4]->recurrent.shape[2];
+    need(k.n_dims() == 2 && k[0] >= n && r[0] % k[0] == 0 && k[0] % n == 0, 1,
+         "has heads that the state's are no multiple of");
+    of_tokens(0, r);
+    for (std::size_t i = 1; i < 3; ++i) of_tokens(i, {k[0], r[1]});
+    of_tokens(3, r);
+    if (in_.size() == 6) f32_weight(5, {n, heads});
+    return act({n, heads, r[1]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const Wkv7&) const {
+    need(in_.size() == 9 || in_.size() == 11, 0, "needs r, k, v, w, a, three weights, a state, and values with shares");
+    const Shape r = wkv_state(8);
+    for (std::size_t i = 0; i < 5; ++i) of_tokens(i, r);
+    for (std::size_t i = 5; i < 8; ++i) vector(i, r[0]);
+    for (std::size_t i = 9; i < in_.size(); ++i) of_tokens(i, r);
+    const Shape& state = in_[8]->recurrent.shape;
+    const ResultType y = act({state[0], state[2], r[1]}, in_[0]->rows)[0];
+    return {y, y};
+  }
   std::vector<ResultType> operator()(const Route& a) const {
     need(in_.size() >= 1 && in_.size() <= 3, 0, "needs logits and at most one tensor of biases, or a table and tokens");
     f32(0);
@@ -481,6 +525,19 @@ class Rule {
   void recurrent(std::size_t i, RecurrentType::Part part, const Shape& shape) const {
     need(in_[i]->kind == ValueKind::Recurrent && in_[i]->recurrent.part == part && in_[i]->recurrent.shape == shape, i,
          "is not a state " + to_string(shape));
+  }
+  /// Operand i, [n, n, heads]; gives the shape that the first operand has to have.
+  Shape wkv_state(std::size_t i) const {
+    need(in_[i]->kind == ValueKind::Recurrent && in_[i]->recurrent.shape.n_dims() == 3, i, "is not a state");
+    const Shape& state = in_[i]->recurrent.shape;
+    recurrent(i, RecurrentType::Part::Wkv, {state[0], state[0], state[2]});
+    tokens(0);
+    need(in_[0]->type.shape.n_dims() == 2, 0, "is not [n * heads, tokens]");
+    return {state[0] * state[2], in_[0]->type.shape[1]};
+  }
+  void of_tokens(std::size_t i, const Shape& shape) const {
+    tokens(i);
+    need(in_[i]->type.shape == shape, i, "is not " + to_string(shape));
   }
   void index(std::size_t i) const { need(in_[i]->type.dtype == DType::I32, i, "is not an index"); }
   void matrix(std::size_t i) const {

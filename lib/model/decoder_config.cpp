@@ -216,12 +216,19 @@ ModelDims DecoderConfig::dims() const {
           .experts_used = moe ? moe->active : 0};
 }
 
-DecoderConfig read_recurrent_config(const Metadata& md, std::string_view arch) {
+DecoderConfig read_recurrent_config(const Metadata& md, std::string_view arch, OwnKeys own) {
   const HyperParameters hp(md, arch);
+  const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
   DecoderConfig c = read_sizes(hp);
-  c.norm_eps = hp.real(kNormEpsilon);
+  c.norm_eps = is_own(kNormEpsilon.key) ? read_layer_norm_epsilon(md, c) : hp.real(kNormEpsilon);
   c.layers.resize(static_cast<std::size_t>(c.n_layers));
-  for (const IntegerRule& rule : {kFeedForward, kHeads}) hp.expect_neutral(rule.key, 0, 0);
+  if (is_own(kFeedForward.key)) {
+    const std::int64_t width = hp.same_in_all(kFeedForward, c.n_layers);
+    for (LayerSizes& layer : c.layers) layer.d_ff = width;
+  } else {
+    hp.expect_neutral(kFeedForward.key, 0, 0);
+  }
+  hp.expect_neutral(kHeads.key, 0, 0);
   for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
   refuse_experts(md, c);
   return c;

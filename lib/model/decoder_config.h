@@ -90,7 +90,9 @@ DecoderConfig read_dense_config(const Metadata&, std::string_view arch, OwnKeys 
 /// The same of those of them whose norms subtract the mean, and whose epsilon is attention.layer_norm_epsilon.
 DecoderConfig read_layer_norm_config(const Metadata&, std::string_view arch, OwnKeys own = {});
 /// The same of models in which no layer attends, whose files have 0 for heads and for widths of feed-forward networks.
-DecoderConfig read_recurrent_config(const Metadata&, std::string_view arch);
+/// `own`: perhaps feed_forward_length, which then is one for all layers; and attention.layer_norm_rms_epsilon, whose
+/// place attention.layer_norm_epsilon then takes.
+DecoderConfig read_recurrent_config(const Metadata&, std::string_view arch, OwnKeys own = {});
 
 // Of families whose layers differ.
 

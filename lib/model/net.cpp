@@ -57,6 +57,12 @@ Act Scope::unscaled_linear(std::string_view name, Act x, std::int64_t n) {
   return net_.linear(*this, x, {.weight = w, .bias = {}, .scale = {}, .name = name});
 }
 
+Act Scope::biased_linear(std::string_view name, Act x, std::int64_t n, std::string_view bias) {
+  const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
+  return net_.linear(*this, x,
+                     {.weight = w, .bias = net_.f32(full_name(bias) + ".weight", {n}), .scale = {}, .name = name});
+}
+
 Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows) {
   const std::string full = full_name(fused);
   const Shape shape{net_.builder_.type(x).shape[0], all};
@@ -122,7 +128,11 @@ Act Scope::head_rms_norm(std::string_view name, Act x, float eps) {
 
 Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
   const Shape s = net_.builder_.type(x).shape;
-  return place().layer_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), nullptr, eps, name);
+  const Shape by_heads{s[0], s[1]}, flat{s[0] * s[1]};
+  const Weight w = net_.f32_as(full_name(name) + ".weight", by_heads, flat);
+  std::optional<Weight> bias;
+  if (const std::string b = full_name(name) + ".bias"; net_.has(b)) bias = net_.f32_as(b, by_heads, flat);
+  return place().layer_norm(x, w, bias ? &*bias : nullptr, eps, name);
 }
 
 Shape Scope::shape(Value v) const { return net_.builder_.type(v).shape; }
@@ -268,6 +278,34 @@ Act Scope::selective_scan(Act xbc, Act dt, const SelectiveScan& attributes, Shap
   const Weight bias = net_.f32(full_name("ssm_dt.bias"), {steps});
   const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Scan, state});
   return place().selective_scan({xbc, dt, a, d, bias, memory}, attributes, "scan");
+}
+
+Act Scope::token_shift(std::string_view name, Act x, RecurrentType::Part part) {
+  const Recurrent state = net_.builder_.recurrent({layer_, part, {net_.builder_.type(x).shape[0], 1}});
+  return place().token_shift(x, state, name);
+}
+
+std::vector<Act> Scope::lerp(std::span<const std::string> names, Act x, Act d, std::string_view weight,
+                             const Act* more) {
+  const std::int64_t n = net_.builder_.type(x).shape[0], m = std::ssize(names);
+  const Weight w = net_.f32_as(full_name(weight) + ".weight", {n, m}, {n, 1, 1, m});
+  return place().lerp(x, d, w, more, names);
+}
+
+Act Scope::wkv6(Act r, Act k, Act v, Act w, std::int64_t n, std::string_view first) {
+  const std::int64_t heads = net_.builder_.type(r).shape[0] / n;
+  std::optional<Weight> weight;
+  if (!first.empty()) weight = net_.f32(full_name(first) + ".weight", {n, heads});
+  const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Wkv, {n, n, heads}});
+  return place().wkv6({r, k, v, w, state, weight ? &*weight : nullptr}, "wkv");
+}
+
+WkvResults Scope::wkv7(const Wkv7Operands& o, std::int64_t n) {
+  const std::int64_t width = net_.builder_.type(o.r).shape[0];
+  const auto weight = [&](const char* name) { return net_.f32(full_name(name) + ".weight", {width}); };
+  const Weight k_k = weight("time_mix_k_k"), k_a = weight("time_mix_k_a"), r_k = weight("time_mix_r_k");
+  const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Wkv, {n, n, width / n}});
+  return place().wkv7({o.r, o.k, o.v, o.w, o.a, k_k, k_a, r_k, state, o.first}, "wkv");
 }
 
 Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {

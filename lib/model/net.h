@@ -54,6 +54,8 @@ class Scope {
   Act linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows);
   /// By `name`.weight alone, for families in which `name`.scale is something else.
   Act unscaled_linear(std::string_view name, Act x, std::int64_t n);
+  /// By `name`.weight, plus `bias`.weight [n].
+  Act biased_linear(std::string_view name, Act x, std::int64_t n, std::string_view bias);
   /// Normalises dimension 0 by `name`.weight.
   Act rms_norm(std::string_view name, Act x, float eps);
   /// By the tensor of this name.
@@ -64,7 +66,8 @@ class Scope {
   Act layer_norm(std::string_view name, Act x, float eps);
   /// By nothing: the mean becomes 0 and the variance 1.
   Act unit_layer_norm(std::string_view name, Act x, float eps);
-  /// x [n, heads, tokens] by `name`.weight [n, heads].
+  /// x [n, heads, tokens] by `name`.weight [n, heads], which some files have as [n * heads], with `name`.bias, as long,
+  /// if the file has it.
   Act head_layer_norm(std::string_view name, Act x, float eps);
   /// x [k, heads, rows] -> [n, heads, rows], each head by a matrix of its own: `name`.weight [k, n, heads].
   Act head_linear(std::string_view name, Act x, std::int64_t n);
@@ -112,6 +115,20 @@ class Scope {
   /// own;
   /// `state` [p, n, heads].
   Act selective_scan(Act xbc, Act dt, const SelectiveScan&, Shape state);
+  /// How the row of x before differs.
+  Act token_shift(std::string_view name, Act x, RecurrentType::Part part);
+  /// x + d * (w_j + more_j) for each j, w `weight`.weight [n, m], which files have as [n, 1, 1, m]; named by `names`, m
+  /// of them. `more` [n, m, tokens] may be null.
+  std::vector<Act> lerp(std::span<const std::string> names, Act x, Act d, std::string_view weight,
+                        const Act* more = nullptr);
+  /// Heads of n elements, with `first`.weight [n, heads] or, where that is empty, without.
+  Act wkv6(Act r, Act k, Act v, Act w, std::int64_t n, std::string_view first);
+  struct Wkv7Operands {
+    Act r, k, v, w, a;
+    const GraphBuilder::FirstValues* first = nullptr;
+  };
+  /// Heads of n elements, by time_mix_k_k, time_mix_k_a and time_mix_r_k.
+  WkvResults wkv7(const Wkv7Operands&, std::int64_t n);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act glu(const Glu&, Act gate, Act up, std::string_view name);
   Act activate(std::string_view name, const Activate&, Act x);

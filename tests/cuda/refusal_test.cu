@@ -75,12 +75,35 @@ std::string refused_beside_compressed(int dim) {
   return reasons;
 }
 
+std::string refused_wkv(int head) {
+  GraphBuilder b({4, 1, 4});
+  const Weight table = b.weight("table", {DType::F32, {2 * head, 32}});
+  const Act x = b.embed(table, b.step_input(StepInput::Tokens), "x");
+  const auto state = [&](int layer) { return b.recurrent({layer, RecurrentType::Part::Wkv, {head, head, 2}}); };
+  const Weight all = b.weight("all", {DType::F32, {2 * head}});
+  const Act six = b.wkv6({x, x, x, x, state(0)}, "six");
+  const WkvResults seven = b.wkv7({x, x, x, x, x, all, all, all, state(1)}, "seven");
+  const Graph g = std::move(b).finish(b.add(b.add(six, seven.y, "both"), seven.own, "all_three"));
+  std::string reasons;
+  for (const Node& n : g.nodes()) reasons += refusal(g, n);
+  return reasons;
+}
+
 }  // namespace
 
 TEST_CASE("heads wider than 512 beside compressed keys are refused") {
   CHECK(refused_beside_compressed(96).empty());
   CHECK(refused_beside_compressed(512).empty());
   CHECK(refused_beside_compressed(544).find("up to 512") != std::string::npos);
+}
+
+TEST_CASE("heads of RWKV that are longer than the kernels' columns are refused") {
+  CHECK(refused_wkv(64).empty());
+  CHECK(refused_wkv(128).empty());
+  const std::string reasons = refused_wkv(129);
+  const std::size_t first = reasons.find("up to 128");
+  CHECK(first != std::string::npos);
+  CHECK(reasons.find("up to 128", first + 1) != std::string::npos);
 }
 
 TEST_CASE("latents by keys of several positions are refused") {

@@ -343,7 +343,8 @@ TEST_CASE("caps, activations without a gate, products with a weight, parts of ro
     }
     for (const Activate& f : {Activate{.function = Nonlinearity::Gelu}, Activate{.function = Nonlinearity::SquaredRelu},
                               Activate{.function = Nonlinearity::Clamp, .limit = 2.5f},
-                              Activate{.function = Nonlinearity::Xielu, .xielu = {0.7f, 1.1f, 0.5f, -1e-6f}}}) {
+                              Activate{.function = Nonlinearity::Xielu, .xielu = {0.7f, 1.1f, 0.5f, -1e-6f}},
+                              Activate{.function = Nonlinearity::Sigmoid}}) {
       host::activate<double>(f, x.data(), expected.data(), static_cast<std::int64_t>(size));
       activate(f, dx.data(), y.data(), static_cast<std::int64_t>(size), kLaunch);
       check();

@@ -105,6 +105,53 @@ TEST_CASE("the builder refuses operands that do not fit, naming the op and the o
   CHECK(b.type(b.slice(heads, {.begin = 5, .n = 3}, "part")) == f32({3, 4, 4}));
 }
 
+TEST_CASE("layers of RWKV are refused what does not fit their state") {
+  GraphBuilder b({4, 1, 2});
+  const Act x = b.embed(b.weight("table", f32({12, 10})), b.step_input(StepInput::Tokens), "x");
+  const Act two = b.slice(x, {.begin = 3, .n = 2}, "two"), six = b.slice(x, {.begin = 0, .n = 6}, "six");
+  const Act wanted = b.rows(x, b.step_input(StepInput::OutRows), "wanted");
+  const auto shift = [&](Act in, Shape state, RecurrentType::Part part) {
+    return b.token_shift(in, b.recurrent({0, part, state}), "shift");
+  };
+  CHECK(b.type(shift(x, {12, 1}, RecurrentType::Part::ShiftFfn)) == f32({12, 4}));
+  CHECK_THROWS_WITH(shift(x, {11, 1}, RecurrentType::Part::Shift), contains("is not a state"));
+  CHECK_THROWS_WITH(shift(x, {12, 1}, RecurrentType::Part::Conv), contains("is not a state"));
+  CHECK_THROWS_WITH(shift(wanted, {12, 1}, RecurrentType::Part::Shift), contains("no row for every token"));
+
+  const std::vector<std::string> pair{"p0", "p1"}, one{"p"};
+  const Weight w = b.weight("w", f32({12, 2}));
+  CHECK(b.lerp(x, x, w, nullptr, pair).size() == 2);
+  CHECK(b.type(b.lerp(wanted, wanted, b.weight("v", f32({12})), nullptr, one)[0]) == f32({12, 2}));
+  CHECK_THROWS_WITH(b.lerp(x, two, w, nullptr, pair), contains("differs in shape"));
+  CHECK_THROWS_WITH(b.lerp(two, two, w, nullptr, pair), contains("lerp: operand w"));
+  CHECK_THROWS_WITH(b.lerp(x, x, w, &x, pair), contains("is not [n, m, rows]"));
+  CHECK_THROWS_WITH(b.lerp(x, x, b.weight("many", f32({12, 9})), nullptr, pair), contains("of a possible m"));
+
+  // Four heads of 3.
+  const auto wkv6 = [&](Act r, Act k, Act v, Shape state, const Weight* first = nullptr) {
+    return b.type(b.wkv6({r, k, v, r, b.recurrent({0, RecurrentType::Part::Wkv, state}), first}, "y")).shape;
+  };
+  CHECK(wkv6(x, x, x, {3, 3, 4}) == Shape{3, 4, 4});
+  CHECK(wkv6(x, six, six, {3, 3, 4}) == Shape{3, 4, 4});
+  CHECK_THROWS_WITH(wkv6(x, six, x, {3, 3, 4}), contains("is not [6, 4]"));
+  CHECK_THROWS_WITH(wkv6(x, two, two, {3, 3, 4}), contains("heads that the state's are no multiple of"));
+  CHECK_THROWS_WITH(wkv6(x, x, x, {3, 2, 4}), contains("is not a state [3, 3, 4]"));
+  CHECK_THROWS_WITH(wkv6(six, six, six, {3, 3, 4}), contains("is not [12, 4]"));
+  CHECK_THROWS_WITH(wkv6(wanted, wanted, wanted, {3, 3, 4}), contains("no row for every token"));
+  CHECK_THROWS_WITH(wkv6(x, x, x, {3, 3, 4}, &w), contains("wkv6: operand w"));
+  const Weight all = b.weight("all", f32({12})), few = b.weight("few", f32({11}));
+  const auto wkv7 = [&](Act v, Weight k_k, const GraphBuilder::FirstValues* first) {
+    const Recurrent state = b.recurrent({0, RecurrentType::Part::Wkv, {3, 3, 4}});
+    return b.type(b.wkv7({x, x, v, x, x, k_k, all, all, state, first}, "y").own).shape;
+  };
+  const GraphBuilder::FirstValues fitting{x, x}, short_values{six, x};
+  CHECK(wkv7(x, all, nullptr) == Shape{3, 4, 4});
+  CHECK(wkv7(x, all, &fitting) == Shape{3, 4, 4});
+  CHECK_THROWS_WITH(wkv7(six, all, nullptr), contains("is not [12, 4]"));
+  CHECK_THROWS_WITH(wkv7(x, few, nullptr), contains("wkv7: operand few"));
+  CHECK_THROWS_WITH(wkv7(x, all, &short_values), contains("is not [12, 4]"));
+}
+
 TEST_CASE("recurrent layers are refused what does not fit their state") {
   GraphBuilder b({4, 1, 2});
   const Act x = b.embed(b.weight("table", f32({12, 10})), b.step_input(StepInput::Tokens), "x");

@@ -137,7 +137,8 @@ TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others
       "arctic",     "granite_swa", "maincoder",  "muse-glimmer", "nanbeige", "plm",          "bailingmoe3"};
   const std::set<std::string_view> without = {"bloom",         "jais",           "mpt",         "gpt2",  "starcoder",
                                               "granitehybrid", "jamba",          "kimi-linear", "mamba", "mamba2",
-                                              "nemotron_h",    "nemotron_h_moe", "refact"};  // positions
+                                              "nemotron_h",    "nemotron_h_moe", "refact",      "rwkv6", "rwkv6qwen2",
+                                              "rwkv7",         "arwkv7"};  // positions
   for (const Architecture& a : architectures()) {
     INFO(a.name);
     if (a.name == "deepseek32" || a.name == "deepseek4" || a.name == "glm-dsa" || a.name == "qwen4exp" ||

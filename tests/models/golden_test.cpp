@@ -113,6 +113,10 @@ std::vector<Variant> variants() {
       {"smallthinker", {.arch = "smallthinker", .layers = 2, .window = 16}},
       {"grok", {.arch = "grok", .layers = 2}},
       {"mamba2", {.arch = "mamba2", .layers = 2, .tied = true}},
+      {"rwkv6", {.arch = "rwkv6", .layers = 2}},
+      {"rwkv6qwen2", {.arch = "rwkv6qwen2", .layers = 2}},
+      {"rwkv7", {.arch = "rwkv7", .layers = 2}},
+      {"arwkv7", {.arch = "arwkv7", .layers = 2}},
       {"kimi-linear", {.arch = "kimi-linear", .layers = 2}},
       {"jamba", {.arch = "jamba", .layers = 2, .experts = 4}},
       {"cohere2moe", {.arch = "cohere2moe", .layers = 2, .tied = true}},
@@ -191,7 +195,8 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
         "mistral4", "gemma4",      "glm4moe",    "gpt-oss",      "lfm2moe",      "smollm3",       "mimo2",
         "step35",   "kimi-linear", "cohere2moe", "deepseek32",   "glm-dsa",      "deepseek2-ocr", "granite_swa",
         "hy_v3",    "laguna",      "mellum",     "muse-glimmer", "nanbeige",     "plamo3",        "spark2_5",
-        "qwen4exp", "bailingmoe3", "maple",      "dots3note",    "talkie",       "minimax-m3",    "deepseek4"};
+        "qwen4exp", "bailingmoe3", "maple",      "dots3note",    "talkie",       "minimax-m3",    "deepseek4",
+        "rwkv7",    "arwkv7"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

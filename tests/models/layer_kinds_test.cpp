@@ -298,6 +298,75 @@ TEST_CASE("mamba: what steps are made of is normalised where the file says so") 
   CHECK(producers(g, "blk.0.ssm_dt_norm") == std::vector<std::string>{"blk.0.ssm_dt_low"});
 }
 
+TEST_CASE("rwkv6: shares in one tensor or in five, halves behind some layers, keys shared by heads") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "rwkv6", .layers = 4});
+  f.set("rwkv6.rescale_every_n_layers", std::uint32_t{2});
+  const Graph halved = open_tiny(folder, f).graph;
+  CHECK(all<Scale>(halved) == std::vector<Scale>{{0.5f}, {0.5f}});
+  CHECK(producers(halved, "blk.1.halved") == std::vector<std::string>{"blk.1.channel_residual"});
+  CHECK(all<LayerNorm>(halved)[2].eps == 64e-5f);  // of the embedding, of the layer, of the heads
+  CHECK(producers(halved, "blk.0.wkv").back() == "blk.0.time_mix_first.weight");
+  CHECK(producers(halved, "blk.0.time_mix_gated") ==
+        std::vector<std::string>{"blk.0.time_mix_gate", "blk.0.wkv_normal"});
+  f.erase_tensor("blk.0.time_mix_lerp_fused.weight");
+  for (const std::string x : {"w", "k", "v", "r", "g"})
+    f.add_tensor({"blk.0.time_mix_lerp_" + x + ".weight", {DType::F32, {32}}, 0.5f, 0.5f});
+  const Opened apart = open_tiny(folder, f);
+  CHECK(apart.unused.empty());
+  CHECK(producers(apart.graph, "blk.0.time_mix_xr")[2] == "blk.0.time_mix_lerp_r.weight");
+  CHECK(producers(apart.graph, "blk.0.time_mix_xr")[3] == "blk.0.time_mix_shares_r");
+  CHECK(all<Slice>(apart.graph)[3] == Slice{.begin = 3 * 32, .n = 32});
+  f.set("rwkv6.token_shift_count", std::uint32_t{1});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("rwkv6.token_shift_count"));
+  f.set("rwkv6.token_shift_count", std::uint32_t{2});
+  f.set("rwkv6.wkv.head_size", std::uint32_t{12});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("rwkv6.wkv.head_size"));
+
+  TinyFile q = tiny_model({.arch = "rwkv6qwen2"});
+  const Graph qwen = open_tiny(folder, q).graph;
+  CHECK(producers(qwen, "blk.0.wkv") == std::vector<std::string>{"blk.0.time_mix_receptance", "blk.0.time_mix_key",
+                                                                 "blk.0.time_mix_value", "blk.0.time_mix_decay_w2",
+                                                                 "wkv_state.0"});
+  CHECK(all<Glu>(qwen)[0].activation == Activation::Sigmoid);
+  q.set("rwkv6qwen2.attention.head_count_kv", std::uint32_t{3});
+  CHECK_THROWS_WITH(open_tiny(folder, q), contains("rwkv6qwen2.attention.head_count_kv"));
+}
+
+TEST_CASE("rwkv7: values are mixed with the first layer's; of arwkv7 gates and norms of heads may be missing") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "rwkv7", .layers = 3});
+  // Converters write what would mix the first layer's values.
+  f.add_tensor({"blk.0.time_mix_v0.weight", {DType::F32, {32}}});
+  for (const std::string name : {"v1", "v2"})
+    f.add_tensor({"blk.0.time_mix_" + name + ".weight", {DType::F32, {4, 4}}});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  CHECK(producers(model.graph, "blk.0.wkv").size() == 9);
+  for (const std::string blk : {"blk.1.", "blk.2."}) {
+    const std::vector<std::string> operands = producers(model.graph, blk + "wkv");
+    REQUIRE(operands.size() == 11);
+    CHECK(operands[9] == "blk.0.time_mix_value");
+    CHECK(operands[10] == blk + "time_mix_v2");
+  }
+  f.erase("rwkv7.attention.gate_lora_rank");
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("rwkv7.attention.gate_lora_rank"));
+
+  TinyFile a = tiny_model({.arch = "arwkv7"});
+  CHECK(producers(open_tiny(folder, a).graph, "blk.0.time_mix_output")[0] == "blk.0.time_mix_gated");
+  a.set("arwkv7.attention.gate_lora_rank", std::uint32_t{0});
+  a.resize("blk.0.time_mix_lerp_fused.weight", {32, 1, 1, 5});
+  for (const std::string name : {"g1.weight", "g2.weight", "ln.weight", "ln.bias"})
+    a.erase_tensor("blk.0.time_mix_" + name);
+  const Opened bare = open_tiny(folder, a);
+  CHECK(bare.unused.empty());
+  CHECK(producers(bare.graph, "blk.0.time_mix_output")[0] == "blk.0.time_mix_all");
+  CHECK(producers(bare.graph, "blk.0.time_mix_all") ==
+        std::vector<std::string>{"blk.0.wkv_flat", "blk.0.wkv_own_flat"});
+  a.erase("arwkv7.token_shift_count");
+  CHECK_THROWS_WITH(open_tiny(folder, a), contains("arwkv7.token_shift_count"));
+}
+
 TEST_CASE("hy_v3: dense layers are those without a router; the bias of the choice may lack the end of its name") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "hy_v3", .layers = 2});

@@ -283,7 +283,8 @@ std::vector<Activate> activations() {
   return {{.function = Nonlinearity::Gelu},
           {.function = Nonlinearity::SquaredRelu},
           {.function = Nonlinearity::Clamp, .limit = 2.5f},
-          {.function = Nonlinearity::Xielu, .xielu = curve}};
+          {.function = Nonlinearity::Xielu, .xielu = curve},
+          {.function = Nonlinearity::Sigmoid}};
 }
 
 void add_elementwise(std::vector<OpCase>& cases) {

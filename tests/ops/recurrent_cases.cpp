@@ -147,6 +147,112 @@ OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
   return scene;
 }
 
+OpScene shift_scene(std::int64_t channels, RecurrentType::Part part, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act x = s.input("x", channels, 91);
+  const Recurrent state = s.builder.recurrent({0, part, {channels, 1}});
+  OpScene scene = std::move(s).finish(s.builder.token_shift(x, state, "y"), steps, 1);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+enum class Shares : std::uint8_t { Fixed, More };
+OpScene lerp_scene(std::int64_t n, std::int64_t m, Shares shares, int tokens) {
+  Stage s(tokens);
+  const Act x = s.input("x", n, 91), d = s.input("d", n, 94, 2.0f);
+  const Weight w = s.weight("w", DType::F32, {n, m}, 92);
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < m; ++i) names.push_back("y" + std::to_string(i));
+  const Act more = s.builder.split_heads(s.input("more", n * m, 95), static_cast<int>(m), "by_vectors");
+  const std::vector<Act> y = s.builder.lerp(x, d, w, shares == Shares::More ? &more : nullptr, names);
+  OpScene scene = std::move(s).finish(s.builder.scale(y.back(), 1.0f, "out"), full_and_partial(tokens), 3);
+  scene.observed = {names.begin(), names.end()};
+  return scene;
+}
+
+struct WkvShape {
+  int n, heads, kv_heads;
+};
+enum class First : std::uint8_t { Absent, Present };
+OpScene wkv6_scene(const WkvShape& d, First with, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Weight first = s.weight("first", DType::F32, {d.n, d.heads}, 96);
+  const GraphBuilder::Wkv6Operands operands{
+      .r = s.input("r", d.n * d.heads, 91),
+      .k = s.input("k", d.n * d.kv_heads, 92),
+      .v = s.input("v", d.n * d.kv_heads, 93),
+      .w = s.input("w", d.n * d.heads, 94, 2.0f),
+      .state = s.builder.recurrent({0, RecurrentType::Part::Wkv, {d.n, d.n, d.heads}}),
+      .first = with == First::Present ? &first : nullptr};
+  const Act y = s.builder.flatten_heads(s.builder.wkv6(operands, "heads"), "flat");
+  OpScene scene = std::move(s).finish(s.builder.scale(y, 1.0f, "y"), steps, 8 * d.n);
+  scene.n_sequences = kRecurrentSequences;
+  scene.magnitude = std::sqrt(static_cast<double>(d.n));
+  return scene;
+}
+
+enum class Values : std::uint8_t { Own, Mixed };
+OpScene wkv7_scene(int n, int heads, Values values, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const int width = n * heads;
+  const GraphBuilder::FirstValues first{s.input("v_first", width, 99), s.input("mix", width, 100, 2.0f)};
+  const GraphBuilder::Wkv7Operands operands{.r = s.input("r", width, 91),
+                                            .k = s.input("k", width, 92),
+                                            .v = s.input("v", width, 93),
+                                            .w = s.input("w", width, 94, 3.0f),
+                                            .a = s.input("a", width, 95, 2.0f),
+                                            .k_k = s.gains("k_k", width, 96),
+                                            .k_a = s.gains("k_a", width, 97),
+                                            .r_k = s.weight("r_k", DType::F32, {width}, 98),
+                                            .state = s.builder.recurrent({0, RecurrentType::Part::Wkv, {n, n, heads}}),
+                                            .first = values == Values::Mixed ? &first : nullptr};
+  const WkvResults results = s.builder.wkv7(operands, "heads");
+  const Act y = s.builder.flatten_heads(results.y, "flat");
+  const Act own = s.builder.flatten_heads(results.own, "own");
+  // Roundings of one token's state are there in all that follow.
+  OpScene scene = std::move(s).finish(s.builder.add(y, own, "y"), steps, 8 * n);
+  scene.observed = {"heads", "heads_own"};
+  scene.n_sequences = kRecurrentSequences;
+  scene.magnitude = std::sqrt(static_cast<double>(n));
+  return scene;
+}
+
+void add_rwkv(std::vector<OpCase>& cases) {
+  for (const std::int64_t channels : {1, 45, 300}) {
+    cases.push_back({label("token_shift", {{"channels", channels}}),
+                     [=] { return shift_scene(channels, RecurrentType::Part::Shift, recurrent_steps()); }});
+    cases.push_back({label("token_shift of prompts", {{"channels", channels}}),
+                     [=] { return shift_scene(channels, RecurrentType::Part::ShiftFfn, recurrent_prompts()); }});
+  }
+  for (const std::int64_t n : {1, 37, 300}) {
+    for (const std::int64_t m : {1, 5, 8}) {
+      cases.push_back({label("lerp", {{"n", n}, {"m", m}}), [=] { return lerp_scene(n, m, Shares::Fixed, 5); }});
+      cases.push_back({label("lerp by more", {{"n", n}, {"m", m}}), [=] { return lerp_scene(n, m, Shares::More, 5); }});
+    }
+  }
+  constexpr WkvShape kShapes[] = {{1, 1, 1},  {7, 3, 3},  {16, 4, 2},  {40, 2, 1},
+                                  {64, 2, 2}, {64, 4, 1}, {128, 2, 2}, {100, 1, 1}};
+  for (const WkvShape& d : kShapes) {
+    const auto name = [&](const char* kind) {
+      return label(kind, {{"n", d.n}, {"heads", d.heads}, {"kv_heads", d.kv_heads}});
+    };
+    cases.push_back({name("wkv6"), [=] { return wkv6_scene(d, First::Present, recurrent_steps()); }});
+    cases.push_back({name("wkv6 without a first"), [=] { return wkv6_scene(d, First::Absent, recurrent_steps()); }});
+    cases.push_back({name("wkv7"), [=] { return wkv7_scene(d.n, d.heads, Values::Mixed, recurrent_steps()); }});
+  }
+  for (const int n : {40, 64, 128}) {
+    cases.push_back({label("wkv6 of prompts", {{"n", n}}), [=] {
+                       return wkv6_scene({n, 2, 1}, First::Present, recurrent_prompts());
+                     }});
+    cases.push_back({label("wkv6 of prompts without a first", {{"n", n}}), [=] {
+                       return wkv6_scene({n, 2, 1}, First::Absent, recurrent_prompts());
+                     }});
+    for (const Values values : {Values::Own, Values::Mixed})
+      cases.push_back({label(values == Values::Own ? "wkv7 of prompts" : "wkv7 of prompts, mixed values", {{"n", n}}),
+                       [=] { return wkv7_scene(n, 2, values, recurrent_prompts()); }});
+  }
+}
+
 }  // namespace
 
 void add_recurrent(std::vector<OpCase>& cases) {
@@ -246,6 +352,7 @@ void add_recurrent(std::vector<OpCase>& cases) {
                        return delta_scene({2, 2, dk, 40, HeadSharing::Grouped, Decays::OfRows}, recurrent_prompts());
                      }});
   }
+  add_rwkv(cases);
   cases.push_back({"slice", [] {
                      Stage s(5);
                      const Act heads = s.builder.split_heads(s.input("x", 3 * 20, 98), 3, "heads");

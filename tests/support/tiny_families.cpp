@@ -17,7 +17,8 @@ const std::vector<std::string_view> kKvOfEach = {kKvHeads}, kHeadsOfEach = {"att
                                     kSinglesOfEach = {kKvHeads, "feed_forward_length"};
 const std::vector<std::string_view> kAfter = {"post_attention_norm", "post_ffw_norm"},
                                     kAround = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"},
-                                    kNamedAfterAttention = {"attn_norm", "post_attention_norm"}, kOne = {"attn_norm"};
+                                    kNamedAfterAttention = {"attn_norm", "post_attention_norm"}, kOne = {"attn_norm"},
+                                    kRwkv = {"attn_norm", "attn_norm_2"};
 const std::vector<TinyKey> kGraniteScales = {
     {"embedding_scale", 12.0f}, {"residual_scale", 0.25f}, {"attention.scale", 0.125f}, {"logit_scale", 8.0f}};
 const TinyKey kLocalBase = {"rope.freq_base_swa", 1000.0f};
@@ -59,6 +60,7 @@ std::vector<TinyFamily> families() {
        .always_experts = true,
        .dense_beside = true,
        .arrange = arrange_arctic},
+      {.arch = "arwkv7", .arrange = arrange_mixers_feeding, .mixer = &kTinyArwkv7, .set_own = set_rwkv_heads},
       {.arch = "bailingmoe",
        .always_experts = true,
        .expert_width = true,
@@ -570,6 +572,21 @@ std::vector<TinyFamily> families() {
        .add_to_layer = add_qwen4exp},
       {.arch = "qwen3vl", .qk_norm = kHeads, .set_own = set_pictures},
       {.arch = "qwen3vlmoe", .qk_norm = kHeads, .always_experts = true, .expert_width = true, .set_own = set_pictures},
+      {.arch = "rwkv6",
+       .norm_kind = BiasedLayer,
+       .norms = kRwkv,
+       .embedding_norm = true,
+       .arrange = arrange_mixers,
+       .mixer = &kTinyRwkv6,
+       .set_own = set_rwkv_heads},
+      {.arch = "rwkv6qwen2", .arrange = arrange_mixers_feeding, .mixer = &kTinyRwkv6Qwen2, .set_own = set_no_heads},
+      {.arch = "rwkv7",
+       .norm_kind = BiasedLayer,
+       .norms = kRwkv,
+       .embedding_norm = true,
+       .arrange = arrange_mixers,
+       .mixer = &kTinyRwkv7,
+       .set_own = set_rwkv_heads},
       {.arch = "seed_oss", .norms = kNamedAfterAttention, .qkv_biases = true},
       {.arch = "smallthinker", .always_experts = true, .expert_width = true},
       {.arch = "spark2_5",

@@ -263,6 +263,15 @@ void set_mamba2(TinyWriter& w) {
   w.file.erase(w.o.arch + ".attention.head_count_kv");
 }
 
+/// No layer attends.
+void set_rwkv_heads(TinyWriter& w) {
+  w.set("attention.head_count", 0);
+  w.file.erase(w.o.arch + ".attention.head_count_kv");
+}
+
+/// Files have 0 for heads that attend, and heads of keys and values all the same.
+void set_no_heads(TinyWriter& w) { w.set("attention.head_count", 0); }
+
 void set_gemma3n(TinyWriter& w) {
   w.set("attention.shared_kv_layers", layers_without_keys(w.o));
   w.set("embedding_length_per_layer_input", w.o.n_embd);

@@ -34,6 +34,8 @@ void set_qwen35(TinyWriter&);
 void set_qwen4exp(TinyWriter&);
 void set_deepseek4(TinyWriter&);
 void set_mamba2(TinyWriter&);
+void set_rwkv_heads(TinyWriter&);
+void set_no_heads(TinyWriter&);
 void set_gemma3n(TinyWriter&);
 void set_gemma4(TinyWriter&);
 

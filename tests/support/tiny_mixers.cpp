@@ -1,4 +1,5 @@
 // What layers of tiny models have in place of the usual attention: latents, convolutions, state spaces, delta rules.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -194,8 +195,107 @@ void add_delta(TinyWriter& w, int layer, bool joint_gates) {
 void add_delta_apart(TinyWriter& w, int layer) { add_delta(w, layer, /*joint_gates=*/false); }
 void add_delta_joint(TinyWriter& w, int layer) { add_delta(w, layer, /*joint_gates=*/true); }
 
+constexpr int kRwkvRank = 8;
+
+/// As large as a product that keeps its input's variance has it, and stored as floats, as files have these.
+void add_low_rank(TinyWriter& w, const std::string& name, int k, int n) {
+  w.add({name + ".weight", {DType::F32, {k, n}}, 0, 1.7f / std::sqrt(static_cast<float>(k))});
+}
+
+void set_rwkv(TinyWriter& w) { w.set("wkv.head_size", w.o.head_dim); }
+
+void add_channel_mix(TinyWriter& w, const std::string& blk, bool gated) {
+  const int n = w.o.n_embd;
+  w.vector(blk + "channel_mix_lerp_k.weight", n, 0.5f, 0.5f);
+  w.linear(blk + "channel_mix_key", n, w.o.d_ff);
+  w.linear(blk + "channel_mix_value", w.o.d_ff, n);
+  if (!gated) return;
+  w.vector(blk + "channel_mix_lerp_r.weight", n, 0.5f, 0.5f);
+  w.linear(blk + "channel_mix_receptance", n, n);
+}
+
+void add_heads_norm(TinyWriter& w, const std::string& blk) {
+  w.vector(blk + "time_mix_ln.weight", w.o.n_embd, 1, 0.2f);
+  w.vector(blk + "time_mix_ln.bias", w.o.n_embd, 0, 0.2f);
+}
+
+void set_rwkv6(TinyWriter& w) {
+  set_rwkv(w);
+  w.set("time_mix_extra_dim", kRwkvRank);
+  w.set("time_decay_extra_dim", kRwkvRank);
+}
+
+void add_time_mix6(TinyWriter& w, const std::string& blk, int keys, bool biases) {
+  const int n = w.o.n_embd;
+  w.vector(blk + "time_mix_lerp_x.weight", n, 0.5f, 0.5f);
+  w.add({blk + "time_mix_lerp_fused.weight", {DType::F32, {n, 1, 1, 5}}, 0.5f, 0.5f});
+  add_low_rank(w, blk + "time_mix_w1", n, 5 * kRwkvRank);
+  w.add({blk + "time_mix_w2.weight", {DType::F32, {kRwkvRank, n, 5}}, 0, 0.3f});
+  w.vector(blk + "time_mix_decay.weight", n, -1.5f, 1.5f);
+  add_low_rank(w, blk + "time_mix_decay_w1", n, kRwkvRank);
+  add_low_rank(w, blk + "time_mix_decay_w2", kRwkvRank, n);
+  w.linear(blk + "time_mix_receptance", n, n, biases);
+  w.linear(blk + "time_mix_key", n, keys, biases);
+  w.linear(blk + "time_mix_value", n, keys, biases);
+  for (const char* name : {"gate", "output"}) w.linear(blk + "time_mix_" + name, n, n);
+}
+
+void add_rwkv6(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, head = w.o.head_dim;
+  add_time_mix6(w, blk, n, /*biases=*/false);
+  w.add({blk + "time_mix_first.weight", {DType::F32, {head, n / head}}, 0.3f, 0.5f});
+  add_heads_norm(w, blk);
+  add_channel_mix(w, blk, /*gated=*/true);
+}
+
+void set_rwkv6qwen2(TinyWriter& w) {
+  set_rwkv6(w);
+  w.set("token_shift_count", 1);
+}
+
+void add_rwkv6qwen2(TinyWriter& w, int layer) {
+  add_time_mix6(w, w.block(layer), w.o.kv_heads * w.o.head_dim, /*biases=*/true);
+}
+
+void set_rwkv7(TinyWriter& w) {
+  set_rwkv(w);
+  for (const char* name : {"decay", "iclr", "value_residual_mix", "gate"})
+    w.set("attention." + std::string(name) + "_lora_rank", kRwkvRank);
+}
+
+void add_time_mix7(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd;
+  w.add({blk + "time_mix_lerp_fused.weight", {DType::F32, {n, 1, 1, 6}}, 0.5f, 0.5f});
+  for (const char* name : {"w", "a", "v", "g"}) {
+    const std::string part = blk + "time_mix_" + name;
+    if (name[0] == 'v' && layer == 0) continue;  // the first layer's values are not mixed
+    if (name[0] != 'g') w.vector(part + "0.weight", n, name[0] == 'w' ? -1.0f : 0.0f, 1.5f);
+    add_low_rank(w, part + "1", n, kRwkvRank);
+    add_low_rank(w, part + "2", kRwkvRank, n);
+  }
+  w.vector(blk + "time_mix_k_k.weight", n, 0.8f, 0.3f);
+  w.vector(blk + "time_mix_k_a.weight", n, 1, 0.2f);
+  w.vector(blk + "time_mix_r_k.weight", n, 0, 0.3f);
+  for (const char* name : {"receptance", "key", "value", "output"}) w.linear(blk + "time_mix_" + name, n, n);
+  add_heads_norm(w, blk);
+}
+
+void add_rwkv7(TinyWriter& w, int layer) {
+  add_time_mix7(w, layer);
+  add_channel_mix(w, w.block(layer), /*gated=*/false);
+}
+
+void set_arwkv7(TinyWriter& w) {
+  set_rwkv7(w);
+  w.set("token_shift_count", 1);
+}
+
 }  // namespace
 
+const TinyMixer kTinyRwkv6{set_rwkv6, add_rwkv6}, kTinyRwkv6Qwen2{set_rwkv6qwen2, add_rwkv6qwen2},
+    kTinyRwkv7{set_rwkv7, add_rwkv7}, kTinyArwkv7{set_arwkv7, add_time_mix7};
 const TinyMixer kTinyConv{set_conv, add_conv}, kTinyMamba{set_mamba, add_mamba}, kTinyMamba1{set_mamba1, add_mamba1},
     kTinyMamba1Alone{set_mamba1, add_mamba1_alone}, kTinyPlamo2{set_plamo2, add_plamo2_scan},
     kTinyKimi{set_kimi, add_kimi}, kTinyLing{set_ling, add_ling}, kTinyDelta{set_delta, add_delta_apart},
@@ -225,6 +325,10 @@ void arrange_mixers(const TinyOptions&, std::vector<TinyLayer>& layers) {
     leave_to_mixer(layer);
     layer.feeds = false;
   }
+}
+
+void arrange_mixers_feeding(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (TinyLayer& layer : layers) leave_to_mixer(layer);
 }
 
 void arrange_delta(const TinyOptions&, std::vector<TinyLayer>& layers) {

@@ -62,14 +62,15 @@ void set_tiny_indexer(TinyWriter&);
 void add_tiny_indexer(TinyWriter&, int layer);
 
 // Mixers, and how layers take turns with them: from the last layer backwards they attend and mix; or attend, mix and
-// are feed-forward networks; or every layer does the first two beside each other; or all mix alone. Of the delta rule,
-// every second layer attends.
+// are feed-forward networks; or every layer does the first two beside each other; or all mix alone, or mix and feed. Of
+// the delta rule, every second layer attends.
 extern const TinyMixer kTinyConv, kTinyMamba, kTinyMamba1, kTinyMamba1Alone, kTinyPlamo2, kTinyKimi, kTinyLing,
-    kTinyDelta, kTinyJointDelta;
+    kTinyDelta, kTinyJointDelta, kTinyRwkv6, kTinyRwkv6Qwen2, kTinyRwkv7, kTinyArwkv7;
 void arrange_in_turns(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_singles(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_both(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_mixers(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_mixers_feeding(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_delta(const TinyOptions&, std::vector<TinyLayer>&);
 
 }  // namespace llm::test

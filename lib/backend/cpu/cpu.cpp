@@ -93,6 +93,10 @@ class CpuBackend final : public Backend {
       const Shape& state = g.info(n.in[5]).recurrent.shape;
       return supports_state(state, scans_elements(g.info(n.in[2]).type.shape, state) ? kMaxDeltaKey / 2 : kMaxDeltaKey);
     }
+    if (support.ok && std::holds_alternative<Wkv6>(n.op))
+      return supports_state(g.info(n.in[4]).recurrent.shape, kMaxDeltaKey);
+    if (support.ok && std::holds_alternative<Wkv7>(n.op))
+      return supports_state(g.info(n.in[8]).recurrent.shape, kMaxDeltaKey);
     if (!support.ok || !(std::holds_alternative<Linear>(n.op) || std::holds_alternative<ExpertLinear>(n.op)))
       return support;
     for (std::uint32_t v : n.in) {

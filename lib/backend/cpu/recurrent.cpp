@@ -1,5 +1,7 @@
 // Layers with a recurrent state. A sequence's tokens are taken one after another, in tiles of channels or of columns of
 // values that know nothing of each other: no bit depends on how a prompt was cut or who computed what.
+#include "backend/cpu/recurrent.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -13,12 +15,7 @@
 namespace llm::cpu {
 namespace {
 
-/// A recurrent state in a slot; null for slot -1.
-float* slot_of(const Frame& f, int state, std::int32_t slot, std::int64_t elements) {
-  return slot < 0 ? nullptr : f.f32(state) + slot * elements;
-}
-
-/// A ShortConv, or a WindowMean, whose weights are the instruction's own.
+/// A ShortConv; or a WindowMean or a TokenShift, whose weights are the instruction's own.
 class ConvInstruction final : public Instruction {
  public:
   ConvInstruction(const InstructionSite& site, const ShortConv& op)
@@ -28,6 +25,7 @@ class ConvInstruction final : public Instruction {
         bias_(site.optional_in(3)),
         y_(site.out[0]),
         fn_(site.kernels.short_conv),
+        what_("short_conv"),
         w_type_(site.in_info(1).type.dtype),
         queues_(site.threads) {
     args_.silu = op.activation == Activation::Silu;
@@ -36,11 +34,28 @@ class ConvInstruction final : public Instruction {
     count_channels(site);
   }
   ConvInstruction(const InstructionSite& site, const WindowMean& op)
-      : x_(site.in[0]), state_(site.in[1]), y_(site.out[0]), fn_(site.kernels.short_conv), queues_(site.threads) {
+      : x_(site.in[0]),
+        state_(site.in[1]),
+        y_(site.out[0]),
+        fn_(site.kernels.short_conv),
+        what_("window_mean"),
+        queues_(site.threads) {
     args_.silu = false;
     args_.width = op.width;
     count_channels(site);
     own_.assign(static_cast<std::size_t>(args_.channels * args_.width), 1 / static_cast<float>(op.width));
+  }
+  ConvInstruction(const InstructionSite& site, const TokenShift&)
+      : x_(site.in[0]),
+        state_(site.in[1]),
+        y_(site.out[0]),
+        fn_(site.kernels.short_conv),
+        what_("token_shift"),
+        queues_(site.threads) {
+    args_.silu = false;
+    args_.width = 2;
+    count_channels(site);
+    for (std::int64_t i = 0; i < args_.channels; ++i) own_.insert(own_.end(), {1.0f, -1.0f});
   }
 
   void run(const Frame& f, const Worker& w) override {
@@ -54,9 +69,8 @@ class ConvInstruction final : public Instruction {
     }
   }
   std::string describe() const override {
-    return std::string(own_.empty() ? "short_conv" : "window_mean") + " of " + std::to_string(args_.channels) +
-           " channels, width " + std::to_string(args_.width) +
-           (args_.dilation > 1 ? ", dilation " + std::to_string(args_.dilation) : "");
+    return std::string(what_) + " of " + std::to_string(args_.channels) + " channels, width " +
+           std::to_string(args_.width) + (args_.dilation > 1 ? ", dilation " + std::to_string(args_.dilation) : "");
   }
 
  private:
@@ -93,6 +107,7 @@ class ConvInstruction final : public Instruction {
 
   int x_, w_ = InstructionSite::kAbsent, state_, bias_ = InstructionSite::kAbsent, y_;
   ShortConvFn fn_;
+  const char* what_;
   ShortConvArgs args_;
   DType w_type_ = DType::F32;
   std::vector<float> own_;
@@ -210,24 +225,6 @@ struct GateRows {
 
   std::int64_t n;
   float *decays, *others;
-};
-
-/// Tasks over the columns of heads' states: tiles, or, where every sequence has one token, whole heads. Threads at
-/// work on neighbouring tiles would then write to lines that the others' prefetchers ask for, and be several times
-/// slower; with more tokens a tile is read and written once for all of them.
-struct ColumnTasks {
-  ColumnTasks(const Frame& f, std::int64_t width, std::int64_t heads)
-      : width(width),
-        columns(f.rows.tokens == std::ssize(f.step->sequences) ? width : kDeltaColumns),
-        parts((width + columns - 1) / columns),
-        heads(heads),
-        n(parts * heads * std::ssize(f.step->sequences)) {}
-  std::size_t sequence(std::int64_t task) const { return static_cast<std::size_t>(task / parts / heads); }
-  std::int64_t head(std::int64_t task) const { return task / parts % heads; }
-  std::int64_t begin(std::int64_t task) const { return task % parts * columns; }
-  std::int64_t end(std::int64_t task) const { return std::min(begin(task) + columns, width); }
-
-  std::int64_t width, columns, parts, heads, n;
 };
 
 class GatedDeltaInstruction final : public Instruction {
@@ -463,6 +460,9 @@ std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
 }
 std::unique_ptr<Instruction> make_window_mean(const InstructionSite& site) {
   return std::make_unique<ConvInstruction>(site, std::get<WindowMean>(site.node.op));
+}
+std::unique_ptr<Instruction> make_token_shift(const InstructionSite& site) {
+  return std::make_unique<ConvInstruction>(site, std::get<TokenShift>(site.node.op));
 }
 std::unique_ptr<Instruction> make_compress(const InstructionSite& site) {
   return std::make_unique<CompressInstruction>(site);

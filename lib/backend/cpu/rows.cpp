@@ -222,6 +222,8 @@ struct Make {
             site, "xielu",
             [=, fn = site.kernels.xielu, curve = op.xielu, x = site.in[0], y = site.out[0]](
                 const Frame& f, auto begin, auto end) { fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, curve); });
+      case Nonlinearity::Sigmoid:
+        return unary(site, "sigmoid", site.kernels.sigmoid);
     }
     return nullptr;
   }
@@ -302,6 +304,32 @@ struct Make {
                      for (auto i = begin * m; i < end * m; ++i)
                        f.f32(y)[i] = host::match_gate<double>(f.f32(a) + i * n, f.f32(b) + i * n, n);
                    });
+  }
+
+  /// By stretches of rows: of a single token there are many.
+  std::unique_ptr<Instruction> operator()(const Lerp&) const {
+    const std::int64_t n = site.in_info(0).type.shape[0];
+    return by_elements(
+        site, "lerp to " + std::to_string(site.out.size()),
+        [=, add = site.kernels.add, mul = site.kernels.mul, x = site.in[0], d = site.in[1], w = site.in[2],
+         more = site.optional_in(3), out = site.out](const Frame& f, std::int64_t begin, std::int64_t end) {
+          constexpr std::int64_t kStretch = 256;
+          float shares[kStretch];
+          const auto m = std::ssize(out);
+          for (std::int64_t at = begin, length = 0; at < end; at += length) {
+            length = std::min({kStretch, end - at, n - at % n});
+            for (std::int64_t j = 0; j < m; ++j) {
+              const float* by = f.f32(w) + j * n + at % n;
+              if (more != InstructionSite::kAbsent) {
+                add(by, f.f32(more) + (at / n * m + j) * n + at % n, shares, length);
+                by = shares;
+              }
+              float* const y = f.f32(out[static_cast<std::size_t>(j)]) + at;
+              mul(f.f32(d) + at, by, y, length);
+              add(f.f32(x) + at, y, y, length);
+            }
+          }
+        });
   }
 
   std::unique_ptr<Instruction> operator()(const GaussianTop& op) const {
@@ -494,6 +522,9 @@ struct Make {
   std::unique_ptr<Instruction> operator()(const HashIds&) const { return make_hash_ids(site); }
   std::unique_ptr<Instruction> operator()(const GatedDelta&) const { return make_gated_delta(site); }
   std::unique_ptr<Instruction> operator()(const SelectiveScan&) const { return make_selective_scan(site); }
+  std::unique_ptr<Instruction> operator()(const TokenShift&) const { return make_token_shift(site); }
+  std::unique_ptr<Instruction> operator()(const Wkv6&) const { return make_wkv6(site); }
+  std::unique_ptr<Instruction> operator()(const Wkv7&) const { return make_wkv7(site); }
 
  private:
   /// A row by one gate, of which there are as many copies as a stretch of it is long.
@@ -548,6 +579,8 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<CompressedAttention>(n.op)) return compressed_attention_scratch_bytes(g, n, threads);
   if (std::holds_alternative<GatedDelta>(n.op)) return gated_delta_scratch_bytes(g, n);
   if (std::holds_alternative<SelectiveScan>(n.op)) return selective_scan_scratch_bytes(g, n);
+  if (std::holds_alternative<Wkv6>(n.op)) return wkv6_scratch_bytes(g, n);
+  if (std::holds_alternative<Wkv7>(n.op)) return wkv7_scratch_bytes(g, n);
   return 0;
 }
 

@@ -93,12 +93,17 @@ std::size_t compressed_attention_scratch_bytes(const Graph&, const Node&, int th
 std::unique_ptr<Instruction> make_route(const InstructionSite&);
 std::unique_ptr<Instruction> make_short_conv(const InstructionSite&);
 std::unique_ptr<Instruction> make_window_mean(const InstructionSite&);
+std::unique_ptr<Instruction> make_token_shift(const InstructionSite&);
 std::unique_ptr<Instruction> make_compress(const InstructionSite&);
 std::unique_ptr<Instruction> make_hash_ids(const InstructionSite&);
 std::unique_ptr<Instruction> make_gated_delta(const InstructionSite&);
 std::size_t gated_delta_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_selective_scan(const InstructionSite&);
 std::size_t selective_scan_scratch_bytes(const Graph&, const Node&);
+std::unique_ptr<Instruction> make_wkv6(const InstructionSite&);
+std::size_t wkv6_scratch_bytes(const Graph&, const Node&);
+std::unique_ptr<Instruction> make_wkv7(const InstructionSite&);
+std::size_t wkv7_scratch_bytes(const Graph&, const Node&);
 
 /// Weight rows of one task of a product of so many rows. With few columns longer tasks let the next rows be fetched
 /// while the last ones are multiplied. With many each task also reads all activations, so that longer tasks read them

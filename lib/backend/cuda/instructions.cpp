@@ -23,6 +23,7 @@
 #include "backend/cuda/kernels/streams.h"
 #include "backend/cuda/kernels/wgmma_experts.h"
 #include "backend/cuda/kernels/wgmma_products.h"
+#include "backend/cuda/kernels/wkv.h"
 #include "backend/cuda/node_site.h"
 #include "backend/host/host.h"
 #include "base/error.h"
@@ -505,6 +506,62 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
+  void operator()(const TokenShift&) {
+    add("token_shift", [=, x = f32(in(0)), states = site_.cache.recurrent(in(1).recurrent), n = width(node_.in[0]),
+                        sequences = graph_.bucket().sequences, y = f32(out(0)), step = site_.step](
+                           const StepLaunch& s) { token_shift(x, states, n, sequences, step, s.tokens, y, s.at); });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const Lerp&) {
+    LerpOperands o{.x = f32(in(0)), .d = f32(in(1)), .w = vector(2), .more = nullptr, .y = {}};
+    if (node_.in.size() > 3) o.more = f32(in(3));
+    o.n = width(node_.in[0]);
+    o.m = static_cast<int>(node_.out.size());
+    for (std::size_t i = 0; i < node_.out.size(); ++i) o.y[i] = f32(out(i));
+    add("lerp", [=, count = counter(node_.in[0])](const StepLaunch& s) { lerp(o, count(s), s.at); });
+    for (const std::uint32_t y : node_.out) convert(y);
+  }
+
+  /// `state`, `keys`: the operands.
+  WkvShape wkv_shape(std::size_t state, std::size_t keys) const {
+    const Shape& shape = in(state).recurrent.shape;
+    return {.n = static_cast<int>(shape[0]),
+            .heads = static_cast<int>(shape[2]),
+            .kv_heads = static_cast<int>(width(node_.in[keys]) / shape[0]),
+            .sequences = graph_.bucket().sequences};
+  }
+  WkvOperands wkv_operands(std::size_t state) const {
+    return {.r = f32(in(0)),
+            .k = f32(in(1)),
+            .v = f32(in(2)),
+            .w = f32(in(3)),
+            .states = site_.cache.recurrent(in(state).recurrent)};
+  }
+
+  void operator()(const Wkv6&) {
+    const WkvShape shape = wkv_shape(4, 1);
+    WkvOperands operands = wkv_operands(4);
+    operands.first = optional_vector(5);
+    add("wkv6", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      wkv6(shape, operands, step, s.tokens, y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const Wkv7&) {
+    const WkvShape shape = wkv_shape(8, 1);
+    WkvOperands operands = wkv_operands(8);
+    operands.a = f32(in(4));
+    operands.k_k = vector(5), operands.k_a = vector(6), operands.r_k = vector(7);
+    if (node_.in.size() > 9) operands.v_first = f32(in(9)), operands.mix = f32(in(10));
+    operands.own = f32(out(1));
+    add("wkv7", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      wkv7(shape, operands, step, s.tokens, y, s.at);
+    });
+    for (const std::uint32_t y : node_.out) convert(y);
+  }
+
   void operator()(const Map&) { check(false, "a Map was refused when the model was loaded"); }
 
   void operator()(const Rows&) {
@@ -827,6 +884,9 @@ std::string refusal(const Graph& graph, const Node& node) {
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";
+  const std::size_t wkv = std::holds_alternative<Wkv6>(node.op) ? 4 : std::holds_alternative<Wkv7>(node.op) ? 8 : 0;
+  if (wkv != 0 && graph.info(node.in[wkv]).recurrent.shape[0] > kMaxWkvHead)
+    return "the GPU takes heads of up to " + std::to_string(kMaxWkvHead) + " elements in layers of RWKV";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {

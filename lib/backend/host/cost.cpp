@@ -128,6 +128,15 @@ class Costing {
     operations_ += 5 * state.shape.elements() * rows_.tokens;
     bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
   }
+  void operator()(const TokenShift&) {
+    operations_ += elements(node_.in[0]);
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(graph_.info(node_.in[1]).recurrent.bytes());
+  }
+  void operator()(const Lerp&) { operations_ += 2 * type(node_.in[2]).shape[1] * elements(node_.in[0]); }
+  /// Of every element of the state a token multiplies and adds: what it reads, what it writes and what it removes, or
+  /// what a first token is worth more; and it scales it once, or for the removal multiplies and adds again.
+  void operator()(const Wkv6&) { add_wkv(4, 7); }
+  void operator()(const Wkv7&) { add_wkv(8, 9); }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
   void operator()(const StreamMean&) { operations_ += 12 * elements(node_.in[0]); }
   void operator()(const MatchGate&) { operations_ += 2 * elements(node_.in[0]); }
@@ -144,6 +153,11 @@ class Costing {
   }
 
  private:
+  void add_wkv(std::size_t state, std::int64_t operations) {
+    const RecurrentType& s = graph_.info(node_.in[state]).recurrent;
+    operations_ += operations * s.shape.elements() * rows_.tokens;
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(s.bytes());
+  }
   const TensorType& type(std::uint32_t id) const { return graph_.info(id).type; }
   std::int64_t width(std::uint32_t id) const { return std::max<std::int64_t>(1, type(id).shape[0]); }
   static std::int64_t cache_bytes(std::int64_t elements, DType t) {

@@ -107,6 +107,10 @@ inline std::size_t delta_elements(const Graph& graph, const Node& node) {
   const Shape& state = graph.info(node.in[5]).recurrent.shape;
   return static_cast<std::size_t>(2 * state[0] + 3 * state[1]);
 }
+/// What wkv6_token() and wkv7_token() work with; `state`: the operand.
+inline std::size_t wkv_elements(const Graph& graph, const Node& node, std::size_t state) {
+  return static_cast<std::size_t>(5 * graph.info(node.in[state]).recurrent.shape[0]);
+}
 
 /// Scratch of the ops in this file.
 template <class Acc>
@@ -121,6 +125,8 @@ std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threa
   if (std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<WindowMean>(node.op))
     return of_all(line_elements(graph, node) * sizeof(float));
   if (std::holds_alternative<GatedDelta>(node.op)) return of_all(delta_elements(graph, node) * sizeof(Acc));
+  if (std::holds_alternative<Wkv6>(node.op)) return of_all(wkv_elements(graph, node, 4) * sizeof(Acc));
+  if (std::holds_alternative<Wkv7>(node.op)) return of_all(wkv_elements(graph, node, 8) * sizeof(Acc));
   if (std::holds_alternative<Route>(node.op))
     return of_all(static_cast<std::size_t>(graph.info(node.in[0]).type.shape[0]) * sizeof(Acc));
   return 0;
@@ -406,6 +412,75 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const TokenShift&) const {
+    return [channels = site_.in(0).type.shape[0], states = states_of(site_.in(1)), loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        const StateMove& move = run.step.states[s];
+        const std::int64_t first = span.first_token * channels;
+        loop.run(channels, span.n_tokens, [&](std::int64_t i, int) {
+          shift_channel(run.in[0].f32() + first, states.from(move), states.at(move.to), run.out[0].f32_out() + first,
+                        channels, span.n_tokens, i);
+        });
+      }
+    };
+  }
+
+  Run operator()(const Lerp&) const {
+    const Shape& w = site_.in(2).type.shape;
+    return
+        [n = w[0], m = w[1], more = site_.node.in.size() > 3, weights = vector(2), loop = loop_](const NodeRun& run) {
+          loop.run(run.in[0].rows, 3 * n * m, [&](std::int64_t i, int) {
+            for (std::int64_t j = 0; j < m; ++j)
+              lerp<Acc>(run.in[0].f32() + i * n, run.in[1].f32() + i * n, weights.data() + j * n,
+                        more ? run.in[3].f32() + (i * m + j) * n : nullptr,
+                        run.out[static_cast<std::size_t>(j)].f32_out() + i * n, n);
+          });
+        };
+  }
+
+  Run operator()(const Wkv6&) const {
+    const std::int64_t n = site_.in(4).recurrent.shape[0],
+                       sharing = site_.in(0).type.shape[0] / site_.in(1).type.shape[0];
+    const auto token = [n, sharing, first = vector(5)](const NodeRun& run, std::int64_t t, std::int64_t h) {
+      const auto at = [&](std::size_t i, std::int64_t head) {
+        return run.in[i].f32() + t * run.in[i].row_elems + head * n;
+      };
+      return Wkv6Token{.r = at(0, h),
+                       .k = at(1, h / sharing),
+                       .v = at(2, h / sharing),
+                       .w = at(3, h),
+                       .first = first.data() ? first.data() + h * n : nullptr,
+                       .y = run.out[0].f32_out() + t * run.out[0].row_elems + h * n};
+    };
+    return wkv(4, [token, n](const NodeRun& run, std::int64_t t, std::int64_t h, float* state, Acc* work) {
+      wkv6_token(token(run, t, h), state, n, work);
+    });
+  }
+
+  Run operator()(const Wkv7&) const {
+    const auto token = [n = site_.in(8).recurrent.shape[0], k_k = vector(5), k_a = vector(6), r_k = vector(7),
+                        mixed = site_.node.in.size() > 9](const NodeRun& run, std::int64_t t, std::int64_t h) {
+      const std::int64_t own = h * n, first = t * run.in[0].row_elems + own;
+      const auto at = [&](std::size_t i) { return run.in[i].f32() + first; };
+      return Wkv7Token{.r = at(0),
+                       .k = at(1),
+                       .v = at(2),
+                       .w = at(3),
+                       .a = at(4),
+                       .k_k = k_k.data() + own,
+                       .k_a = k_a.data() + own,
+                       .r_k = r_k.data() + own,
+                       .v_first = mixed ? at(9) : nullptr,
+                       .mix = mixed ? at(10) : nullptr,
+                       .y = run.out[0].f32_out() + first,
+                       .own = run.out[1].f32_out() + first};
+    };
+    return wkv(
+        8, [token, n = site_.in(8).recurrent.shape[0]](const NodeRun& run, std::int64_t t, std::int64_t h, float* state,
+                                                       Acc* work) { wkv7_token(token(run, t, h), state, n, work); });
+  }
+
   Run operator()(const Route& op) const {
     if (site_.node.in.size() == 3) return route_by_table(op);
     return [op, bias = vector(1), loop = loop_](const NodeRun& run) {
@@ -642,6 +717,23 @@ class CommonKernels {
   };
   States states_of(const ValueInfo& v) const {
     return {reinterpret_cast<float*>(site_.cache.recurrent(v.recurrent)), v.recurrent.shape.elements()};
+  }
+
+  /// f(run, token, head, its state, the thread's work); `state`: the operand.
+  template <class F>
+  Run wkv(std::size_t state, const F& f) const {
+    const Shape& shape = site_.in(state).recurrent.shape;
+    return [f, size = shape[0] * shape[1], heads = shape[2], all = wkv_elements(site_.graph, site_.node, state),
+            states = states_of(site_.in(state)), loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        loop.run(heads, 8 * size * span.n_tokens, [&](std::int64_t h, int thread) {
+          float* const memory = states.begin(run.step.states[s], h, size);
+          Acc* const work = reinterpret_cast<Acc*>(run.scratch) + static_cast<std::size_t>(thread) * all;
+          for (std::int64_t t = span.first_token; t < span.first_token + span.n_tokens; ++t) f(run, t, h, memory, work);
+        });
+      }
+    };
   }
 
   struct DeltaPlan {

@@ -154,6 +154,8 @@ void activate(const Activate& op, const float* x, float* y, std::int64_t n) {
         return v > op.limit ? Acc(op.limit) : v < -op.limit ? -Acc(op.limit) : v;
       case Nonlinearity::Xielu:
         return xielu(op.xielu, v);
+      case Nonlinearity::Sigmoid:
+        return sigmoid(v);
     }
     return 0;
   };
@@ -593,6 +595,108 @@ void scan_token(const ScanToken<Acc>& t, float* state, std::int64_t n, std::int6
       y += static_cast<Acc>(s) * t.c[i];
     }
     t.y[j] = static_cast<float>(y);
+  }
+}
+
+/// Channel i of a sequence's tokens, of `channels`; `from` is the row before them, or null. `to` may be `from`.
+inline void shift_channel(const float* x, const float* from, float* to, float* y, std::int64_t channels,
+                          std::int64_t tokens, std::int64_t i) {
+  float before = from ? from[i] : 0;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const float now = x[t * channels + i];
+    y[t * channels + i] = before - now;
+    before = now;
+  }
+  to[i] = before;
+}
+
+/// y = x + d * (w + more), where `more` may be null
+template <class Acc>
+void lerp(const float* x, const float* d, const float* w, const float* more, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Acc share = static_cast<Acc>(w[i]) + (more ? static_cast<Acc>(more[i]) : Acc(0));
+    y[i] = static_cast<float>(x[i] + d[i] * share);
+  }
+}
+
+/// One token of a head of n elements of a Wkv6.
+struct Wkv6Token {
+  const float *r = nullptr, *k = nullptr, *v = nullptr, *w = nullptr;
+  const float* first = nullptr;  ///< or null
+  float* y = nullptr;
+};
+/// `state` [n][n] is f32 after every token, wherever a step ends; `work` has n elements.
+template <class Acc>
+void wkv6_token(const Wkv6Token& t, float* state, std::int64_t n, Acc* work) {
+  std::fill_n(work, n, Acc(0));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Acc rate = std::exp(static_cast<Acc>(t.w[i])), decay = std::exp(-rate);
+    const Acc k = t.k[i], r = t.r[i], key = t.first ? k : -std::expm1(-rate) * k;
+    for (std::int64_t j = 0; j < n; ++j) {
+      float& s = state[i * n + j];
+      const Acc v = t.v[j];
+      if (t.first) work[j] += (s + t.first[i] * k * v) * r;
+      s = static_cast<float>(s * decay + key * v);
+      if (!t.first) work[j] += s * r;
+    }
+  }
+  const Acc scale = t.first ? Acc(1) : 1 / std::sqrt(static_cast<Acc>(n));
+  for (std::int64_t j = 0; j < n; ++j) t.y[j] = static_cast<float>(work[j] * scale);
+}
+
+/// One token of a head of n elements of a Wkv7.
+struct Wkv7Token {
+  const float *r = nullptr, *k = nullptr, *v = nullptr, *w = nullptr, *a = nullptr;
+  const float *k_k = nullptr, *k_a = nullptr, *r_k = nullptr;
+  const float *v_first = nullptr, *mix = nullptr;  ///< or null
+  float *y = nullptr, *own = nullptr;
+};
+/// What elements of the state change by.
+template <class Acc>
+struct Wkv7Parts {
+  Acc *removed, *key, *value, *seen, *y;  ///< [n]
+  Wkv7Parts(Acc* work, std::int64_t n)
+      : removed(work), key(removed + n), value(key + n), seen(value + n), y(seen + n) {}
+};
+/// Gives the sum that `own` multiplies the value by.
+template <class Acc>
+Acc wkv7_parts(const Wkv7Token& t, std::int64_t n, const Wkv7Parts<Acc>& p) {
+  Acc square = 0, own = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    p.removed[i] = static_cast<Acc>(t.k[i]) * t.k_k[i];
+    square += p.removed[i] * p.removed[i];
+  }
+  const Acc length = std::sqrt(std::max(square, static_cast<Acc>(kLeastWkvKey)));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Acc v = t.v[i], rate = sigmoid(static_cast<Acc>(t.a[i]));
+    p.removed[i] /= length;
+    p.key[i] = t.k[i] * (1 + (rate - 1) * t.k_a[i]);
+    p.value[i] = t.mix ? v + (t.v_first[i] - v) * sigmoid(static_cast<Acc>(t.mix[i])) : v;
+    own += t.r[i] * p.key[i] * t.r_k[i];
+  }
+  return own;
+}
+/// `state` [n][n] is f32 after every token, wherever a step ends; `work` has 5 * n elements.
+template <class Acc>
+void wkv7_token(const Wkv7Token& t, float* state, std::int64_t n, Acc* work) {
+  const Wkv7Parts<Acc> p(work, n);
+  const Acc own = wkv7_parts<Acc>(t, n, p);
+  std::fill_n(p.seen, 2 * n, Acc(0));
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) p.seen[j] += state[i * n + j] * p.removed[i];
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Acc decay = std::exp(-static_cast<Acc>(kWkvDecay) * sigmoid(static_cast<Acc>(t.w[i])));
+    const Acc added = sigmoid(static_cast<Acc>(t.a[i])) * p.removed[i];
+    for (std::int64_t j = 0; j < n; ++j) {
+      float& s = state[i * n + j];
+      s = static_cast<float>(s * decay - added * p.seen[j] + p.key[i] * p.value[j]);
+      p.y[j] += static_cast<Acc>(s) * t.r[i];
+    }
+  }
+  for (std::int64_t j = 0; j < n; ++j) {
+    t.y[j] = static_cast<float>(p.y[j]);
+    t.own[j] = static_cast<float>(own * p.value[j]);
   }
 }
 

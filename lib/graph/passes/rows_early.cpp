@@ -15,7 +15,8 @@ bool row_wise(const Op& op) {
                  std::is_same_v<T, SelectBlocks> || std::is_same_v<T, Attention> ||
                  std::is_same_v<T, CompressedAttention> || std::is_same_v<T, ShortConv> ||
                  std::is_same_v<T, WindowMean> || std::is_same_v<T, Compress> || std::is_same_v<T, GatedDelta> ||
-                 std::is_same_v<T, SelectiveScan> || std::is_same_v<T, Rows>);
+                 std::is_same_v<T, SelectiveScan> || std::is_same_v<T, TokenShift> || std::is_same_v<T, Wkv6> ||
+                 std::is_same_v<T, Wkv7> || std::is_same_v<T, Rows>);
       },
       op);
 }

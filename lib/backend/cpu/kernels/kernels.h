@@ -231,6 +231,27 @@ struct SelectiveScanArgs {
 /// in pairs, then fma(skip, x, ...).
 using SelectiveScanFn = void (*)(const SelectiveScanArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
 
+/// Tokens of one head of one sequence through a Wkv6 or a Wkv7 (graph/op.h); from == nullptr: zeros.
+struct WkvArgs {
+  const float* r = nullptr;        ///< [tokens][ld_r]
+  const float* k = nullptr;        ///< [tokens][ld_k]
+  const float* v = nullptr;        ///< [tokens][ld_v]
+  const float* decays = nullptr;   ///< [tokens][ld_made], of each row of the state
+  const float* first = nullptr;    ///< [tokens][ld_made]: k times what a token counts more for itself; or null
+  const float* removed = nullptr;  ///< [tokens][ld_made]: what the state is read by, and what that is
+  const float* added = nullptr;    ///< taken away by; both or null
+  float* y = nullptr;              ///< [tokens][ld_y]
+  const float* from = nullptr;     ///< [n][n]
+  float* to = nullptr;             ///< may be `from`
+  std::int64_t ld_r = 0, ld_k = 0, ld_v = 0, ld_made = 0, ld_y = 0;
+  std::int64_t n = 0, tokens = 0;
+  float scale = 1;  ///< of y
+};
+/// Columns [begin, end) of the values, by tiles of kDeltaColumns, with states of up to kMaxDeltaKey rows. For each
+/// token: with `removed` seen = -(S^T removed); S' = S * decay, then fma(added, seen, S'), then fma(k, v, S'); y the
+/// sum over the rows of r * S', or, with `first`, of r * fma(first, v, S), times scale. Sums as in GatedDeltaFn.
+using WkvFn = void (*)(const WkvArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
+
 /// One row per storage type of tensor/dtypes.def (nullptr where the type cannot be a matrix).
 inline constexpr int kMaxDTypes = 64;
 
@@ -259,6 +280,7 @@ struct Kernels {
   CompressFn compress;
   GatedDeltaFn gated_delta;
   SelectiveScanFn selective_scan;
+  WkvFn wkv;
 };
 
 /// Layout of `rows` activation rows of length k; `act_format` is static_cast<int>(ActFormat).

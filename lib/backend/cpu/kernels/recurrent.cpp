@@ -385,6 +385,89 @@ void scan_in_state(const SelectiveScanArgs& a, Range of) {
   }
 }
 
+enum class WkvKind { First, Linear, Removing };
+/// What one token has for each row of the state.
+struct WkvRow {
+  const float *r, *k, *decays, *first, *removed, *added;
+  WkvRow(const WkvArgs& a, std::int64_t t)
+      : r(a.r + t * a.ld_r),
+        k(a.k + t * a.ld_k),
+        decays(a.decays + t * a.ld_made),
+        first(at_column(a.first, t * a.ld_made)),
+        removed(at_column(a.removed, t * a.ld_made)),
+        added(at_column(a.added, t * a.ld_made)) {}
+};
+/// The rows as they become, and their part of y.
+template <WkvKind kind, class Rows>
+void wkv_rows(const Rows& rows, Range range, const WkvRow& of, const Row& v, const Row& seen, Sums& sums) {
+  each_row(range, [&](std::int64_t i, auto s) {
+    const F32x16 key = set1(of.k[i]), query = set1(of.r[i]), decay = set1(of.decays[i]);
+    F32x16 other = zero();
+    if constexpr (kind == WkvKind::First) other = set1(of.first[i]);
+    if constexpr (kind == WkvKind::Removing) other = set1(of.added[i]);
+    unroll<kVectors>([&](auto c) {
+      const std::int64_t at = i * rows.width + c.value * kLanes;
+      rows.ahead(at);
+      const F32x16 before = load(rows.from + at);
+      F32x16 state = before * decay;
+      if constexpr (kind == WkvKind::Removing) state = fma(other, seen[c.value], state);
+      state = fma(key, v[c.value], state);
+      store(rows.to + at, state);
+      F32x16& sum = sums.of[s.value][c.value];
+      sum = fma(kind == WkvKind::First ? fma(other, v[c.value], before) : state, query, sum);
+    });
+  });
+}
+void removed_total(const Sums& read, Row& seen) {
+  read.total(seen);
+  unroll<kVectors>([&](auto c) { seen[c.value] = zero() - seen[c.value]; });
+}
+
+template <WkvKind kind>
+void wkv_tile(const WkvArgs& a, std::int64_t begin, float* tile) {
+  const Columns columns(a.n, begin);
+  load_tile(at_column(a.from, begin), a.n, a.n, columns, tile);
+  const TileRows rows{tile, tile};
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const WkvRow of(a, t);
+    Row v, seen, y;
+    columns.load_row(a.v + t * a.ld_v + begin, v);
+    if constexpr (kind == WkvKind::Removing) {
+      Sums read;
+      read_rows(rows, {0, a.n}, of.removed, OneDecay{zero()}, read);
+      removed_total(read, seen);
+    }
+    Sums sums;
+    wkv_rows<kind>(rows, {0, a.n}, of, v, seen, sums);
+    sums.total(y);
+    unroll<kVectors>([&](auto c) { y[c.value] = y[c.value] * set1(a.scale); });
+    columns.store_row(a.y + t * a.ld_y + begin, y);
+  }
+  store_tile(tile, a.n, a.n, columns, a.to + begin);
+}
+
+template <WkvKind kind>
+void wkv_in_state(const WkvArgs& a, Range columns) {
+  const TilesInState state(a.from, a.to, columns, a.n, a.n);
+  const WkvRow of(a, 0);
+  Sums read[kMostTiles], sums[kMostTiles];
+  Row v[kMostTiles], seen[kMostTiles];
+  if constexpr (kind == WkvKind::Removing)
+    state.each_block(
+        [&](int t, const StateRows& rows, Range r) { read_rows(rows, r, of.removed, OneDecay{zero()}, read[t]); });
+  for (int t = 0; t < state.tiles(); ++t) {
+    unroll<kVectors>([&](auto c) { v[t][c.value] = load(a.v + columns.begin + t * kDeltaColumns + c.value * kLanes); });
+    if constexpr (kind == WkvKind::Removing) removed_total(read[t], seen[t]);
+  }
+  state.each_block([&](int t, const StateRows& rows, Range r) { wkv_rows<kind>(rows, r, of, v[t], seen[t], sums[t]); });
+  for (int t = 0; t < state.tiles(); ++t) {
+    Row y;
+    sums[t].total(y);
+    unroll<kVectors>(
+        [&](auto c) { store(a.y + columns.begin + t * kDeltaColumns + c.value * kLanes, y[c.value] * set1(a.scale)); });
+  }
+}
+
 /// Of one token whose state there is, and of whole tiles.
 bool is_in_state(std::int64_t tokens, const float* from, Range columns) {
   return tokens == 1 && from != nullptr && (columns.end - columns.begin) % kDeltaColumns == 0;
@@ -394,6 +477,13 @@ template <class F>
 void each_part(Range columns, std::int64_t most, const F& f) {
   for (std::int64_t c = columns.begin; c < columns.end; c += most)
     f(Range{c, c + most < columns.end ? c + most : columns.end});
+}
+
+template <WkvKind kind>
+void wkv_columns(const WkvArgs& a, Range columns, float* tile) {
+  if (!is_in_state(a.tokens, a.from, columns))
+    return each_part(columns, kDeltaColumns, [&](Range c) { wkv_tile<kind>(a, c.begin, tile); });
+  each_part(columns, kMostTiles * kDeltaColumns, [&](Range c) { wkv_in_state<kind>(a, c); });
 }
 
 }  // namespace
@@ -425,6 +515,13 @@ void selective_scan(const SelectiveScanArgs& a, std::int64_t begin, std::int64_t
   if (!is_in_state(a.tokens, a.from, {begin, end}))
     return each_part({begin, end}, kDeltaColumns, [&](Range c) { scan_tile(a, c.begin, tile); });
   each_part({begin, end}, kMostTiles * kDeltaColumns, [&](Range c) { scan_in_state(a, c); });
+}
+
+void wkv(const WkvArgs& a, std::int64_t begin, std::int64_t end, std::byte* scratch) {
+  float* const tile = reinterpret_cast<float*>(scratch);
+  if (a.first != nullptr) return wkv_columns<WkvKind::First>(a, {begin, end}, tile);
+  if (a.removed != nullptr) return wkv_columns<WkvKind::Removing>(a, {begin, end}, tile);
+  wkv_columns<WkvKind::Linear>(a, {begin, end}, tile);
 }
 
 }  // namespace llm::cpu::LLM_ISA

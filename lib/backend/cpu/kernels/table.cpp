@@ -112,6 +112,7 @@ constexpr Kernels make_table() {
   k.compress = compress;
   k.gated_delta = gated_delta;
   k.selective_scan = selective_scan;
+  k.wkv = wkv;
   k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;
   k.store_row[static_cast<int>(CacheElement::F16)] = store_row_f16;
   k.store_row[static_cast<int>(CacheElement::BF16)] = store_row_bf16;

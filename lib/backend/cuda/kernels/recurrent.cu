@@ -18,12 +18,10 @@
 #include <cmath>
 #include <type_traits>
 
-#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/bits.cuh"
 #include "backend/cuda/kernels/gate.cuh"
-#include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/recurrent.h"
+#include "backend/cuda/kernels/state_columns.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -34,11 +32,6 @@ namespace {
 constexpr int kConvThreads = 128;
 constexpr int kConvTokens = 32;   ///< of a CTA
 constexpr int kMostConvTaps = 8;  ///< of the kernel that has them in registers
-
-__device__ __forceinline__ SequenceRun run_of(const StepView& step, unsigned sequence) {
-  const int4 r = __ldcg(reinterpret_cast<const int4*>(step.runs) + sequence);
-  return {r.x, r.y, r.z, r.w};
-}
 
 /// Row `t` of a sequence's inputs, of which those before the step are in the state.
 struct ConvLine {
@@ -162,95 +155,6 @@ __global__ void __launch_bounds__(kConvThreads)
   keep_last(s, run, line_of(s, run, x, states, channel), states, channel);
 }
 
-// --- columns of a state ---
-
-constexpr int kColumns = 32;  ///< of a CTA
-constexpr int kParts = 4;     ///< lanes that share a column
-constexpr int kColumnThreads = kColumns * kParts;
-
-/// Over the lanes of a column.
-__device__ __forceinline__ float sum_parts(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-/// Starts copies of `n` floats of each of `tokens` rows, which are `stride` floats apart, by all threads of the CTA: of
-/// one row those of single floats begin sooner.
-template <int kWidth>
-__device__ __forceinline__ void copy_rows(float (*to)[kWidth], const float* from, int n, std::int64_t stride,
-                                          int tokens) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const bool by_fours = n % 4 == 0 && stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
-  if (tokens == 1 || !by_fours) {
-    for (int t = 0; t < tokens; ++t)
-      for (int i = thread; i < n; i += kColumnThreads) copy4_async(&to[t][i], from + t * stride + i);
-    return;
-  }
-  const int fours = n / 4;
-  for (int i = thread; i < tokens * fours; i += kColumnThreads) {
-    const int t = i / fours, at = i % fours * 4;
-    copy16_async(&to[t][at], from + t * stride + at);
-  }
-}
-
-/// A lane's rows of a column of one head's state [rows][width], in registers.
-template <int kStateRows>
-class StateColumn {
- protected:
-  static constexpr int kRows = kStateRows / kParts;  ///< of a lane
-
-  __device__ __forceinline__ StateColumn(int rows, int width)
-      : rows(rows),
-        width(width),
-        head(static_cast<int>(blockIdx.y)),
-        first_column(static_cast<int>(blockIdx.x) * kColumns),
-        column(static_cast<int>(threadIdx.x) / kParts),
-        part(static_cast<int>(threadIdx.x) % kParts) {}
-
-  /// Rows 4 (4 m + part) .. + 3, for m = 0 .. kRows / 4 - 1: a warp reads 64 neighbouring bytes of a key at a time.
-  __device__ __forceinline__ int row_of(int i) const { return (i / 4 * kParts + part) * 4 + i % 4; }
-  __device__ __forceinline__ bool has_column() const { return first_column + column < width; }
-  __device__ __forceinline__ bool inside(int i) const { return row_of(i) < rows && has_column(); }
-
-  __device__ __forceinline__ float* column_of(float* states, int slot) const {
-    const std::int64_t size = std::int64_t{rows} * width;
-    return states + (std::int64_t{slot} * gridDim.y + head) * size + first_column + column;
-  }
-  __device__ __forceinline__ void load_state(float* states, int slot) {
-    const float* const from = column_of(states, slot);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      state[i] = slot >= 0 && inside(i) ? __ldcg(from + static_cast<std::int64_t>(row_of(i)) * width) : 0.0f;
-  }
-  __device__ __forceinline__ void store_state(float* states, int slot) const {
-    float* const to = column_of(states, slot);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      if (inside(i)) __stcg(to + static_cast<std::int64_t>(row_of(i)) * width, state[i]);
-    }
-  }
-
-  /// The lane's rows of a key in shared memory.
-  __device__ __forceinline__ void load(const float* key, float (&to)[kRows]) const {
-#pragma unroll
-    for (int m = 0; m < kRows / 4; ++m) {
-      const float4 four = reinterpret_cast<const float4*>(key)[m * kParts + part];
-      to[4 * m] = four.x, to[4 * m + 1] = four.y, to[4 * m + 2] = four.z, to[4 * m + 3] = four.w;
-    }
-  }
-  /// Four chains, then their sum, then that over the lanes.
-  template <class F>
-  __device__ __forceinline__ static float sum(const F& product) {
-    float sums[4] = {};
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) sums[i % 4] = product(i, sums[i % 4]);
-    return sum_parts((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  }
-
-  const int rows, width, head, first_column, column, part;
-  float state[kRows];
-};
-
 // --- the gated delta rule ---
 
 /// Of a token with keys and queries as they are: with s = S k and t = S q before it, d = rate (v - seen s), then
@@ -265,7 +169,7 @@ struct DeltaChunk {
   static constexpr bool kOfRows = decays == Decays::OfRows;
   static constexpr int kChunk = (kKeys <= 128 ? 16 : 8) / (kOfRows ? 2 : 1);
   float k[kChunk][kKeys], q[kChunk][kKeys];
-  float v[kChunk][kColumns];
+  float v[kChunk][kStateColumns];
   DeltaToken token[kChunk];
 };
 template <int kKeys>
@@ -329,7 +233,7 @@ class Delta : StateColumn<kKeys> {
 
   /// What no copy reaches counts as 0.
   __device__ __forceinline__ void clear_beyond() {
-    if (s.dk == kKeys && first_column + kColumns <= s.dv) return;
+    if (s.dk == kKeys && first_column + kStateColumns <= s.dv) return;
     for (int place = 0; place < 2; ++place) {
       for (int i = thread; i < kChunk * kKeys; i += kColumnThreads) {
         if (i % kKeys < s.dk) continue;
@@ -337,8 +241,8 @@ class Delta : StateColumn<kKeys> {
         places[place].q[i / kKeys][i % kKeys] = 0;
         if constexpr (kOfRows) places[place].decay[i / kKeys][i % kKeys] = 0;
       }
-      for (int i = thread; i < kChunk * kColumns; i += kColumnThreads) {
-        if (first_column + i % kColumns >= s.dv) places[place].v[i / kColumns][i % kColumns] = 0;
+      for (int i = thread; i < kChunk * kStateColumns; i += kColumnThreads) {
+        if (first_column + i % kStateColumns >= s.dv) places[place].v[i / kStateColumns][i % kStateColumns] = 0;
       }
     }
   }
@@ -355,8 +259,8 @@ class Delta : StateColumn<kKeys> {
       const float* const q = row + key_head * s.dk;
       copy_rows(to.q, q, s.dk, row_width, n);
       copy_rows(to.k, q + s.op.key_heads * s.dk, s.dk, row_width, n);
-      copy_rows(to.v, row + 2 * s.op.key_heads * s.dk + head * s.dv + first_column, min(kColumns, s.dv - first_column),
-                row_width, n);
+      copy_rows(to.v, row + 2 * s.op.key_heads * s.dk + head * s.dv + first_column,
+                min(kStateColumns, s.dv - first_column), row_width, n);
       const std::int64_t first = static_cast<std::int64_t>(run.first_token + begin) * s.heads + head;
       if constexpr (kOfRows) copy_rows(to.decay, o.alpha + first * s.dk, s.dk, std::int64_t{s.heads} * s.dk, n);
     }
@@ -457,8 +361,9 @@ template <int kState, Steps steps>
 struct ScanChunk {
   static constexpr int kChunk = kState <= 128 ? 16 : 8;
   float b[kChunk][kState], c[kChunk][kState];
-  float x[kChunk][kColumns];
-  std::conditional_t<steps == Steps::OfHeads, float2[kChunk], float[kChunk][kColumns]> gates;  ///< the decay, the step
+  float x[kChunk][kStateColumns];
+  std::conditional_t<steps == Steps::OfHeads, float2[kChunk], float[kChunk][kStateColumns]>
+      gates;  ///< the decay, the step
 };
 
 template <int kState, Steps steps>
@@ -522,17 +427,17 @@ class Scan : StateColumn<kState> {
 
   /// What no copy reaches counts as 0.
   __device__ __forceinline__ void clear_beyond() {
-    if (s.n == kState && first_column + kColumns <= s.p) return;
+    if (s.n == kState && first_column + kStateColumns <= s.p) return;
     for (int place = 0; place < 2; ++place) {
       for (int i = thread; i < kChunk * kState; i += kColumnThreads) {
         if (i % kState < s.n) continue;
         places[place].b[i / kState][i % kState] = 0;
         places[place].c[i / kState][i % kState] = 0;
       }
-      for (int i = thread; i < kChunk * kColumns; i += kColumnThreads) {
-        if (first_column + i % kColumns < s.p) continue;
-        places[place].x[i / kColumns][i % kColumns] = 0;
-        if constexpr (kOfElements) places[place].gates[i / kColumns][i % kColumns] = 0;
+      for (int i = thread; i < kChunk * kStateColumns; i += kColumnThreads) {
+        if (first_column + i % kStateColumns < s.p) continue;
+        places[place].x[i / kStateColumns][i % kStateColumns] = 0;
+        if constexpr (kOfElements) places[place].gates[i / kStateColumns][i % kStateColumns] = 0;
       }
     }
   }
@@ -540,7 +445,7 @@ class Scan : StateColumn<kState> {
   /// Starts the copies of the tokens from `begin` on, if there are some. Gives the thread's own one's dt, where that is
   /// one for the head.
   __device__ __forceinline__ float copy(int begin) {
-    const int n = min(kChunk, run.n_tokens - begin), columns = min(kColumns, s.p - first_column);
+    const int n = min(kChunk, run.n_tokens - begin), columns = min(kStateColumns, s.p - first_column);
     Chunk& to = places[begin / kChunk % 2];
     const std::int64_t first = static_cast<std::int64_t>(run.first_token + begin) * s.heads + head;
     if (n > 0) {
@@ -615,19 +520,6 @@ auto scan_kernel_for(int n) {
     if (n <= 16) return scan_kernel<16, steps>;
   }
   return n <= 64 ? scan_kernel<64, steps> : n <= 128 ? scan_kernel<128, steps> : scan_kernel<256, steps>;
-}
-
-dim3 column_grid(int width, int heads, int sequences) {
-  return dim3(static_cast<unsigned>((width + kColumns - 1) / kColumns), static_cast<unsigned>(heads),
-              static_cast<unsigned>(sequences));
-}
-
-/// Blocks that start as those of the convolution end share the few multiprocessors that are free first, and wait for
-/// each other there for all tokens of a prompt.
-Launch spread_launch(const Launch& at, int tokens) {
-  Launch spread = at;
-  if (tokens > kMaxColumns) spread.overlap = false;
-  return spread;
 }
 
 }  // namespace

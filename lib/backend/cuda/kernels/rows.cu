@@ -379,6 +379,9 @@ struct Xielu {
     return fmaf(c.slope, a, c.negative * (expm1f(a < c.below ? a : c.below) - a));  // NaN stays
   }
 };
+struct SigmoidOf {
+  __device__ float operator()(float a, float) const { return sigmoid(a); }
+};
 struct Cap {
   float cap;
   __device__ float operator()(float a, float) const { return cap * tanhf(a / cap); }
@@ -533,6 +536,8 @@ void activate(const Activate& op, const float* x, float* y, std::int64_t element
       return launch_elements(x, x, y, elements, Clamp{op.limit}, at);
     case Nonlinearity::Xielu:
       return launch_elements(x, x, y, elements, Xielu{op.xielu}, at);
+    case Nonlinearity::Sigmoid:
+      return launch_elements(x, x, y, elements, SigmoidOf{}, at);
   }
 }
 
