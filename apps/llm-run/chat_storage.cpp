@@ -45,17 +45,31 @@ void store_chat(const std::string& path, const ChatState& chat) {
   if (!chat.branches.others().empty()) saved.branches = chat.branches;
   require_saved_chat_or_nothing(path);
   will_write("/save", path);
+/// The messages stay without it: what it holds can be computed again.
+bool store_cache(const std::string& path, const Conversation& talk) {
+  if (talk.cached_tokens() == 0) return false;
+  try {
+    talk.save_cache(path);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Io) throw;
+    print_warnings({{"no-cache", std::string(error.what()) +
+                                     ": the chat is saved without its cache, and after /load is read again"}});
+    return false;
+  }
+}
+
   will_write("/save", cache_of(path));
   if (chat.talk.cached_tokens() > 0) {
     saved.cache = cache_of(path);
     chat.talk.save_cache(saved.cache);
   }
   save_chat(path, saved, chat.model);
-  chat.tell("saved in " + path +
-            (saved.cache.empty()
-                 ? ""
-                 : ", the cache (" + bytes_text(std::filesystem::file_size(saved.cache)) + ") in " + saved.cache) +
-            "\n");
+  const bool has_cache = store_cache(saved.cache, chat.talk);
+  chat.tell(
+      "saved in " + path +
+      (has_cache ? ", the cache (" + bytes_text(std::filesystem::file_size(saved.cache)) + ") in " + saved.cache : "") +
+      "\n");
   if (chat.settings.answer.constraint != nullptr)
     chat.tell("(the form of the answers is not saved with them: /grammar or /json gives it again)\n");
 }

@@ -351,6 +351,34 @@ TEST_CASE("a file that cannot be written ends no chat") {
   }
 }
 
+#ifndef LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER
+TEST_CASE("a chat is saved where its cache finds no room") {
+  const ConversationBench bench;
+  const std::vector<std::string> loud{"-n", "12", "--temp", "0"};
+  const std::string file = bench.path("chat.json").string();
+  const std::string ask = "Tell me a story.\n";
+  const Command chat = bench.command(loud);
+  std::string call = chat.program.string();
+  for (const std::string& argument : chat.arguments) call += " " + argument;
+  // The messages are some 1,500 bytes, the cache is 256 KiB.
+  Command limited{.program = "/bin/bash", .arguments = {"-c", "ulimit -f 4; exec " + call}};
+  limited.environment = chat.environment;
+  limited.input_file = bench.write("input", ask + "/save " + file + "\n" + ask).string();
+  const Outcome o = run(limited);
+  INFO(o.err);
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "warning[no-cache]: "));
+  CHECK(contains(o.err, "saved in " + file + "\n"));
+  CHECK_FALSE(std::filesystem::exists(file + ".cache"));
+  CHECK(Json::parse(read_file(file))["messages"].size() == 2);
+  CHECK(o.out == bench.pipe(ask + ask, loud).out);
+  const Outcome loaded = bench.pipe("/load " + file + "\n" + ask, loud);
+  CHECK(loaded.code == 0);
+  CHECK(contains(loaded.err, "the conversation will be read again"));
+  CHECK(o.out.ends_with(loaded.out));
+}
+#endif
+
 TEST_CASE("paths of commands may begin in the home folder, settings are shown as they were given") {
   const ConversationBench bench;
   Command c = bench.command(kShort);
