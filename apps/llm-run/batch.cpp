@@ -109,7 +109,8 @@ class BatchRun {
   std::vector<BatchRow> rows_;
   std::vector<std::pair<std::size_t, std::size_t>> choice_of_;  ///< work and choice of each of rows_
   std::vector<Work> work_;
-  std::map<std::size_t, Json> held_;  ///< lines that wait for their turn, by index
+  std::vector<std::pair<std::size_t, std::string>> with_lost_bytes_;  ///< lines, and what is to say of them
+  std::map<std::size_t, Json> held_;                                  ///< lines that wait for their turn, by index
   std::size_t next_in_order_ = 0;
   std::size_t answered_ = 0, failed_ = 0;  ///< in this run
   std::string first_failure_;              ///< its line, and why
@@ -245,6 +246,7 @@ void BatchRun::encode(std::size_t index) {
   RequestRows made = row_maker_->rows_of(r);
   if (made.failure) return fail_row(index, *made.failure);
   const std::size_t n = made.rows.size();
+  if (!made.lost.empty()) with_lost_bytes_.emplace_back(r.line, std::move(made.lost));
   for (std::size_t choice = 0; choice < n; ++choice) choice_of_.emplace_back(work_.size(), choice);
   std::move(made.rows.begin(), made.rows.end(), std::back_inserter(rows_));
   work_.push_back({.index = index,
@@ -256,10 +258,11 @@ void BatchRun::encode(std::size_t index) {
 
 void BatchRun::encode_rows() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (ends_early()) return;
+    if (ends_early()) break;
     if (!known_[i]) encode(i);
   }
 }
+  print_warnings(warnings_of_lost_bytes(with_lost_bytes_));
 
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
   remember_failure(index, failure);

@@ -62,7 +62,9 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
   prompts.say_what_is_lost();
-  const std::string explained = explain(prompts.from_text({text, {}}), *tokenizer);
+  const Prompt prompt = prompts.from_text({text, {}});
+  warn_of_lost_bytes(prompt, *tokenizer);
+  const std::string explained = explain(prompt, *tokenizer);
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
 }
 
@@ -183,6 +185,7 @@ int dry_run(const RunOptions& options) {
   Prompt prompt = prompts.from_text({*text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
   write_stdout("prompt                " + number_text(prompt.tokens.ids.size()) + " tokens\n");
+  warn_of_lost_bytes(prompt, model->tokenizer());
   if (const int code = print_plan(); code != 0) return code;
   fit_prompt(prompt, options.context, choose_context(memory_request(*model, session)).context, options.max_tokens);
   return 0;
@@ -204,6 +207,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   Prompt prompt = prompts.from_text({prompt_text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
   verbose("prompt: " + (prompt.made_by.empty() ? "raw text" : "by " + prompt.made_by));
+  warn_of_lost_bytes(prompt, model->tokenizer());
   if (!options.dump_graph.empty())
     dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.tokens.ids.size()));
   say_choices(*model, options);

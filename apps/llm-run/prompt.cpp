@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "common/input.h"
 #include "common/messages.h"
+#include "common/token_input.h"
 
 namespace llm::app {
 namespace {
@@ -287,6 +288,10 @@ Prompt PromptMaker::finish(Prompt prompt) const {
     throw Error(ErrorKind::Usage, "the prompt is empty, and this model has no token that begins a text");
   }
   return prompt;
+}
+
+void warn_of_lost_bytes(const Prompt& prompt, const Tokenizer& tokenizer) {
+  warn_of_lost_bytes("the prompt", prompt.text.text, prompt.tokens.ids, tokenizer);
 }
 
 std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {

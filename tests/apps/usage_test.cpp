@@ -160,3 +160,21 @@ TEST_CASE("a backend that nobody knows is a wrong word, as others are", "[apps]"
   const std::string model = write_model(folder, tiny_model());
   check_fails(2, "unknown backend \"abacus\"; there are: cpu, ", "llm-bench", {"-m", model, "--backend", "abacus"});
 }
+
+TEST_CASE("bytes that the vocabulary has nothing for are told by all who read texts", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model({.tokenizer = TinyTokenizer::BpeWithGaps}));
+  const std::string text = write_file(folder / "text", std::string(20, 'a') + '\x04'),
+                    matrix = (folder / "i.gguf").string();
+  const std::vector<std::pair<std::string, std::vector<std::string>>> runs{
+      {"llm-inspect", {"tokenize", model, "-f", text}},
+      {"llm-perplexity", {"-m", model, "-f", text, "-c", "8"}},
+      {"llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", matrix}}};
+  for (const auto& [name, run] : runs) {
+    INFO(name);
+    const Outcome o = run_program(name, run);
+    CHECK(o.code == 0);
+    CHECK_THAT(o.err, contains("warning[missing-bytes]: "));
+    CHECK_THAT(o.err, contains("the vocabulary has no token for 1 byte of it (\"\\x04\")"));
+  }
+}
