@@ -176,14 +176,24 @@ void refuse_duplicates(const std::string& path, const std::vector<BatchRequest>&
 }
 
 /// A name that no row has is a mistake of the template, not of the rows. Lines that are no rows say nothing of it.
-void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows) {
-  const BatchRequest* first = nullptr;
+void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows,
+                            const std::string& row_template) {
+  std::vector<std::string> columns;  // of all rows, in the order that they come in
+  std::set<std::string> known;
+  bool any = false;
   for (const BatchRequest& r : rows) {
-    if (r.failure && r.missing_column.empty()) continue;
-    if (r.missing_column.empty() || (first != nullptr && r.missing_column != first->missing_column)) return;
-    if (first == nullptr) first = &r;
+    if (r.is_filled) return;
+    if (!r.columns) continue;
+    any = true;
+    for (const std::string& name : *r.columns) {
+      if (known.insert(name).second) columns.push_back(name);
+    }
   }
-  if (first != nullptr) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first->failure->message});
+  if (!any) return;
+  for (const std::string& name : template_columns(row_template)) {
+    if (!known.contains(name))
+      throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = no_column(name, columns)});
+  }
 }
 
 /// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
@@ -255,7 +265,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
     note_plain_lines(name, text, rows);
   }
   refuse_duplicates(name, rows);
-  refuse_unknown_columns(name, rows);
+  if (rules.template_row) refuse_unknown_columns(name, rows, *rules.template_row);
   return rows;
 }
 

@@ -371,6 +371,14 @@ TEST_CASE("columns fill the prompt of a row") {
   CHECK(some.code == 7);
   CHECK(contains(some.out, "no column is called \\\"word\\\""));
 
+  // A null is a column all the same; the list has the names of all rows.
+  const Outcome a_null = objects("{\"id\":1,\"t\":null,\"text\":\"q\"}\n{\"id\":2,\"text\":\"q\"}\n", "{text} {t}");
+  CHECK(a_null.code == 7);
+  CHECK(contains(a_null.out, "\\\"t\\\" is null, and the prompt needs it"));
+  CHECK(contains(a_null.out, "no column is called \\\"t\\\""));
+  const Outcome all = objects("{\"id\":1,\"t\":null}\n{\"id\":2,\"text\":\"q\"}\n", "{nothing}");
+  CHECK(all.code == 2);
+  CHECK(contains(all.err, "there are \"id\", \"t\", \"text\""));
   const Outcome same = objects("{\"id\":\"a\",\"word\":\"x\"}\n", "word {{word}}");
   CHECK(same.code == 2);
   CHECK(contains(same.err, "option --template-row: no {COLUMN} in it: every row would have the same prompt"));
