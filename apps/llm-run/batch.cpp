@@ -312,7 +312,8 @@ void BatchRun::finished(BatchResult&& result) {
   const BatchRequest& request = requests_[work.index];
   const AnsweringModel model{.name = state_.model.at("name").get<std::string>(),
                              .tokenizer = model_->tokenizer(),
-                             .seed = common_.sampling.seed};
+                             .seed = common_.sampling.seed,
+                             .created = time_};
   const std::size_t number = work.index + 1;
   if (std::any_of(choices.begin(), choices.end(), was_late)) {
     const Json line =

@@ -75,6 +75,7 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
   return {{"id", numbered("batch_req_", number)},
           {"custom_id", r.id},
           {"response", {{"status_code", 200}, {"request_id", numbered("req_", number)}, {"body", body}}},
+                  {"created", model.created},
           {"error", nullptr},
           {"seed", r.changes.seed.value_or(model.seed)},
           {"timings", timings(choices, prompt_tokens, shared, generated)}};

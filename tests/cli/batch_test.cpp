@@ -450,6 +450,11 @@ TEST_CASE("a row says that it wants no log probabilities") {
 TEST_CASE("UTF-16 is no text of prompts") {
   const Bench bench;
   const auto file = bench.file("in.txt", std::string("\xff\xfeH\0i\0\n\0", 8));
+  const auto created = [&](std::size_t i) { return lines[i]["response"]["body"]["created"]; };
+  CHECK(created(0) == Json::parse(read_file(out + ".state"))["time"]);
+  CHECK(created(1) == created(0));
+  CHECK(created(0).get<std::int64_t>() <= std::time(nullptr));
+  CHECK(created(0).get<std::int64_t>() > std::time(nullptr) - 600);
   const Outcome batch = bench({"--batch", file.string()});
   CHECK(batch.code == 2);
   CHECK(contains(batch.err, "is UTF-16"));
