@@ -396,7 +396,13 @@ TEST_CASE("log probabilities are told with their alternatives") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"abc","temperature":0,"logprobs":3,"max_tokens":4})");
   const auto line = parse_lines(bench({"--batch", input.string()}).out).at(0);
-  const Json content = line["response"]["body"]["choices"][0]["logprobs"]["content"];
+  const Json choice = line["response"]["body"]["choices"][0], logprobs = choice["logprobs"];
+  const std::string chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  const auto chat = bench.file("chat.jsonl", R"({"messages":[{"role":"user","content":"abc"}],"temperature":0,)"
+                                             R"("logprobs":3,"max_tokens":4})");
+  const auto chat_line = parse_lines(bench({"--batch", chat.string(), "--chat-template", chat_template}).out).at(0);
+  const Json chat_choice = chat_line["response"]["body"]["choices"][0], content = chat_choice["logprobs"]["content"];
+  CHECK(chat_choice["message"]["content"] == choice["text"]);
   REQUIRE(content.size() == 4);
   for (const Json& token : content) {
     REQUIRE(token["top_logprobs"].size() == 3);
@@ -404,6 +410,24 @@ TEST_CASE("log probabilities are told with their alternatives") {
     CHECK(token["logprob"] < 0);
     CHECK(token["top_logprobs"][0]["logprob"] >= token["top_logprobs"][1]["logprob"]);
   }
+  // The form of completions says the same, in lists.
+  CHECK_FALSE(logprobs.contains("content"));
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    INFO(list);
+    REQUIRE(logprobs[list].size() == 4);
+  }
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const std::string token = content[i]["token"];
+    CHECK(logprobs["tokens"][i] == token);
+    CHECK(logprobs["token_logprobs"][i] == content[i]["logprob"]);
+    for (const Json& best : content[i]["top_logprobs"])
+      CHECK(logprobs["top_logprobs"][i][best["token"].get<std::string>()] == best["logprob"]);
+    CHECK(logprobs["top_logprobs"][i].size() == 3);
+    CHECK(logprobs["text_offset"][i] == at);
+    at += token.size();  // of ASCII
+  }
+  CHECK(at == choice["text"].get<std::string>().size());
 }
 
 TEST_CASE("templates read the time at which a batch began, also when it goes on") {
