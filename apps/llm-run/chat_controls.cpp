@@ -47,7 +47,9 @@ void ChatControls::set_reasoning(const std::string& name, const std::string& val
                                       "\"; there are reasoning, reasoning_budget and reasoning_effort");
   }
   if (name != "reasoning_effort" || value.empty()) return think(value);
-  chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
+  const std::string effort = reasoning_effort("/set " + name, value);
+  chat_.prompts.set_reasoning_effort(effort);
+  chat_.settings.effort = effort;
   chat_.tell(chat_.prompts.describe_thinking() + "\n");
 }
 

@@ -20,6 +20,13 @@ void restore_thinking(ChatState& chat) {
     note(error.what());
     chat.settings.thinking = ThinkingWish::Auto;
   }
+  try {
+    if (chat.settings.effort != chat.prompts.reasoning_effort())
+      chat.prompts.set_reasoning_effort(chat.settings.effort);
+  } catch (const Error& error) {
+    note(error.what());
+    chat.settings.effort = chat.prompts.reasoning_effort();
+  }
 }
 
 /// What there is to tell of it.

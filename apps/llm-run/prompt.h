@@ -45,6 +45,8 @@ class PromptMaker {
   /// How much the model is to think from now on. Throws ErrorKind::Usage for On where the template has no variable for
   /// it.
   void set_thinking(ThinkingWish, std::int64_t budget);
+  const std::string& reasoning_effort() const { return effort_; }
+  /// Throws ErrorKind::Usage where the template does not read it.
   void set_reasoning_effort(const std::string&);
   /// "thinking off, at most 100 tokens"
   std::string describe_thinking() const;
