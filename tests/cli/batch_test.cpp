@@ -781,3 +781,38 @@ TEST_CASE("an interrupt finishes the rows that run") {
   CHECK(lines.size() < 200);
   for (const Json& line : lines) CHECK(line["response"]["body"]["usage"]["completion_tokens"] == 200);
 }
+
+TEST_CASE("a damaged state can be removed, the results stay") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"prompt\":\"cd\"}\n");
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "-s", "4", "--resume"};
+  REQUIRE(bench(command).code == 0);
+  const std::string whole = read_file(out);
+  bench.file("out.jsonl.state", "{\"format\":");
+  const Outcome damaged = bench(command);
+  CHECK(damaged.code == 2);
+  CHECK(contains(damaged.err, "out.jsonl.state: is damaged; without this file --resume goes on"));
+  bench.file("out.jsonl.state", "{\"format\": 1}");
+  CHECK(contains(bench(command).err, "is not the state of a batch of this version; without this file"));
+  std::filesystem::remove(bench.path("out.jsonl.state"));
+  CHECK(bench(command).code == 0);
+  CHECK(read_file(out) == whole);
+}
+
+TEST_CASE("a file that holds no results is not said to hold some") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n");
+  const auto refusal = [&](const std::string& text) {
+    const auto out = bench.file("out", text);
+    const Outcome o = bench({"--batch", input.string(), "-o", out.string()});
+    CHECK(o.code == 2);
+    CHECK(read_file(out) == text);
+    return o.err;
+  };
+  CHECK(contains(refusal("my notes\nof today\n"), "out: is there already, and what it begins with is no result"));
+  CHECK(contains(refusal("my notes"), "-o names another file, --force writes over it"));
+  const std::string result = R"({"id":"batch_req_000001","custom_id":"line-1","error":null})";
+  CHECK(contains(refusal(result + "\n"), "there are results in it"));
+  CHECK(contains(refusal(result.substr(0, 30)), "there are results in it"));  // that was cut
+}
