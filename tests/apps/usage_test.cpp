@@ -178,3 +178,13 @@ TEST_CASE("bytes that the vocabulary has nothing for are told by all who read te
     CHECK_THAT(o.err, contains("the vocabulary has no token for 1 byte of it (\"\\x04\")"));
   }
 }
+
+TEST_CASE("--kv-offload has its short name in all programs that run a model", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const std::string text = write_file(folder / "text", std::string(200, 'a'));
+  (void)output_of("llm-bench", {"-m", model, "-p", "4", "-n", "0", "-r", "1", "-kvo"});
+  (void)output_of("llm-perplexity", {"-m", model, "-f", text, "-c", "8", "-nkvo", "-kvo"});
+  (void)output_of("llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", (folder / "i.gguf").string(), "-kvo"});
+  (void)output_of("llm-run", {"-m", model, "-p", "a", "-n", "1", "-kvo"});
+}
