@@ -612,3 +612,12 @@ TEST_CASE("bytes that the vocabulary has nothing for are told") {
   CHECK(bias.code == 2);
   CHECK(contains(bias.err, "the vocabulary has no token for \"\\x04\""));
 }
+
+TEST_CASE("a regular expression and a chat template are not empty") {
+  const RunBench bench;
+  for (const char* option : {"--regex", "--chat-template"}) {
+    const Outcome o = bench({"-p", "abc", "-n", "1", option, ""});
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "option " + std::string(option) + ": "));
+  }
+}
