@@ -719,3 +719,13 @@ TEST_CASE("a line that is not UTF-8 is warned about in a chat as in a file") {
   CHECK(told.code == 10);
   CHECK(contains(told.err, "warning[not-utf8]: stdin, line 4: is not UTF-8"));
 }
+
+TEST_CASE("a block that is never closed is told") {
+  const ConversationBench bench;
+  const Outcome o = bench.pipe("\"\"\"\nTell me\na story.\n", {"-n", "12", "--temp", "0"});
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "note: the \"\"\" that begins the last message is never closed"));
+  const Outcome closed = bench.pipe("\"\"\"\nTell me\na story.\n\"\"\"\n", {"-n", "12", "--temp", "0"});
+  CHECK_FALSE(contains(closed.err, "never closed"));
+  CHECK(o.out == closed.out);
+}
