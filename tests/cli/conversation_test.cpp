@@ -720,6 +720,16 @@ TEST_CASE("a line that is not UTF-8 is warned about in a chat as in a file") {
   CHECK(contains(told.err, "warning[not-utf8]: stdin, line 4: is not UTF-8"));
 }
 
+TEST_CASE("quotes around a system text are no part of it") {
+  const ConversationBench bench;
+  const auto text = [&](const std::string& given) {
+    return bench.pipe("/system " + given + "\n/system\n", {"-q"}).err;
+  };
+  CHECK(contains(text("\"Talk like a pirate\""), "\nTalk like a pirate\n"));
+  CHECK(contains(text("Say \"Ahoy\""), "\nSay \"Ahoy\"\n"));
+  CHECK(contains(text("\"Ahoy\" or \"Arr\""), "\n\"Ahoy\" or \"Arr\"\n"));
+}
+
 TEST_CASE("a block that is never closed is told") {
   const ConversationBench bench;
   const Outcome o = bench.pipe("\"\"\"\nTell me\na story.\n", {"-n", "12", "--temp", "0"});
