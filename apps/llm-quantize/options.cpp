@@ -62,6 +62,19 @@ TypeOverride override_of(const std::string& text) {
 }
 
 bool is_mix_name(const std::string& text) { return upper_case(text) == kCopy || find_mix(text) != nullptr; }
+/// "a=Q8_0,b=Q5_0": a comma behind a type ends an item, any other one is the pattern's.
+void add_overrides(std::string_view text, std::vector<TypeOverride>& overrides) {
+  std::size_t begin = 0;
+  for (std::size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',', comma + 1)) {
+    const std::string_view item = text.substr(begin, comma - begin);
+    const std::size_t equals = item.rfind('=');
+    if (equals == std::string_view::npos || !dtype_from_name(upper_case(item.substr(equals + 1)))) continue;
+    overrides.push_back(override_of(std::string(item)));
+    begin = comma + 1;
+  }
+  overrides.push_back(override_of(std::string(text.substr(begin))));
+}
+
 
 /// Numbers that llama-quantize takes for types are those of general.file_type.
 void refuse_number(const std::string& type) {
@@ -130,10 +143,10 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_option_function<std::vector<std::string>>(
          "--tensor-type",
          [&o](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) o.choice.overrides.push_back(override_of(text));
+           for (const std::string& text : texts) add_overrides(text, o.choice.overrides);
          },
          "a type for tensors whose names match a regular expression; may be repeated, the first match counts")
-      ->type_name("PATTERN=TYPE")
+      ->type_name("PATTERN=TYPE,...")
       ->one_value();
   const auto add_type = [&cli](const std::string& name, std::optional<DType>& type, const std::string& help) {
     cli.add_option_function<std::string>(

@@ -188,3 +188,12 @@ TEST_CASE("--kv-offload has its short name in all programs that run a model", "[
   (void)output_of("llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", (folder / "i.gguf").string(), "-kvo"});
   (void)output_of("llm-run", {"-m", model, "-p", "a", "-n", "1", "-kvo"});
 }
+
+TEST_CASE("--usage is --help, and names of llama-quantize's are known", "[apps]") {
+  for (const char* name : {"llm-run", "llm-inspect", "llm-bench", "llm-perplexity", "llm-quantize", "llm-imatrix"})
+    CHECK(output_of(name, {"--usage"}) == output_of(name, {"--help"}));
+  for (const char* option : {"--include-weights", "--exclude-weights", "--tensor-type-file"}) {
+    check_fails(2, "option " + std::string(option) + " is recognised, not supported: ", "llm-quantize",
+                {"a", "b", "Q8_0", option, "x"});
+  }
+}
