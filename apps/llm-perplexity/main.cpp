@@ -47,6 +47,9 @@ struct Options {
 };
 
 constexpr std::array<std::string_view, 1> kWritten{"--save-logits"};
+constexpr std::array<std::string_view, 13> kCommon{
+    "--model", "--threads",     "--gpu-layers", "--file", "--tokens",   "--ctx-size", "--chunks",
+    "--json",  "--save-logits", "--kl-base",    "--help", "--help-all", "--version"};
 constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"-ctv", "--cache-type-v"}};
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
@@ -67,7 +70,8 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_accepted_options(cli);
   app::add_accepted_flag(cli, "--no-warmup", app::kNoWarmUp);
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .written = kWritten})) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .common = kCommon, .written = kWritten}))
+    return code;
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE (-f - reads stdin), or token ids with --tokens FILE");
   require_npy_or_nothing(o.save_logits);

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <vector>
 
@@ -61,7 +62,6 @@ TypeOverride override_of(const std::string& text) {
   return {text.substr(0, equals), matrix_type(text.substr(equals + 1))};
 }
 
-bool is_mix_name(const std::string& text) { return upper_case(text) == kCopy || find_mix(text) != nullptr; }
 /// "a=Q8_0,b=Q5_0": a comma behind a type ends an item, any other one is the pattern's.
 void add_overrides(std::string_view text, std::vector<TypeOverride>& overrides) {
   std::size_t begin = 0;
@@ -75,6 +75,7 @@ void add_overrides(std::string_view text, std::vector<TypeOverride>& overrides) 
   overrides.push_back(override_of(std::string(text.substr(begin))));
 }
 
+bool is_mix_name(const std::string& text) { return upper_case(text) == kCopy || find_mix(text) != nullptr; }
 
 /// Numbers that llama-quantize takes for types are those of general.file_type.
 void refuse_number(const std::string& type) {
@@ -166,7 +167,20 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag_callback(
       "--force", [&o] { o.existing = app::Existing::Replace; }, "replace files that exist");
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv)) return code;
+  constexpr std::array<std::string_view, 13> kCommon{"--imatrix",
+                                                     "--tensor-type",
+                                                     "--output-tensor-type",
+                                                     "--token-embedding-type",
+                                                     "--leave-output-tensor",
+                                                     "--pure",
+                                                     "--dry-run",
+                                                     "--keep-split",
+                                                     "--threads",
+                                                     "--force",
+                                                     "--help",
+                                                     "--help-all",
+                                                     "--version"};
+  if (const auto code = app::parse(cli, argc, argv, {.common = kCommon})) return code;
   take_positionals(words, o);
   refuse_choices_of_copy(o);
   return std::nullopt;

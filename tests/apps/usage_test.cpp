@@ -197,3 +197,19 @@ TEST_CASE("--usage is --help, and names of llama-quantize's are known", "[apps]"
                 {"a", "b", "Q8_0", option, "x"});
   }
 }
+
+TEST_CASE("a page of help has the commonest options of each program", "[apps]") {
+  for (const auto& [name, option] :
+       std::vector<std::pair<std::string, std::string>>{{"llm-bench", "--n-prompt"},
+                                                        {"llm-perplexity", "--chunks"},
+                                                        {"llm-quantize", "--imatrix"},
+                                                        {"llm-imatrix", "--output-file"}}) {
+    INFO(name);
+    const std::string brief = output_of(name, {"--help"}), all = output_of(name, {"--help-all"});
+    CHECK_THAT(brief, contains(option));
+    CHECK_THAT(brief, contains(" more options: " + name + " --help-all, man " + name + "\n"));
+    CHECK_THAT(brief, !contains("--error-format"));
+    CHECK_THAT(all, contains("--error-format"));
+    CHECK(brief.size() < all.size());
+  }
+}
