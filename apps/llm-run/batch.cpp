@@ -114,6 +114,7 @@ class BatchRun {
   std::size_t next_in_order_ = 0;
   std::size_t answered_ = 0, failed_ = 0;  ///< in this run
   std::string first_failure_;              ///< its line, and why
+  bool may_go_well_ = false;               ///< a row failed for what it says not, and may be answered another time
   BatchProgress progress_;
   bool draining_ = false;
 };
@@ -245,8 +246,8 @@ void BatchRun::encode(std::size_t index) {
   if (r.failure) return fail_row(index, *r.failure);
   RequestRows made = row_maker_->rows_of(r);
   if (made.failure) return fail_row(index, *made.failure);
-  const std::size_t n = made.rows.size();
   if (!made.lost.empty()) with_lost_bytes_.emplace_back(r.line, std::move(made.lost));
+  const std::size_t n = made.rows.size();
   for (std::size_t choice = 0; choice < n; ++choice) choice_of_.emplace_back(work_.size(), choice);
   std::move(made.rows.begin(), made.rows.end(), std::back_inserter(rows_));
   work_.push_back({.index = index,
@@ -261,8 +262,8 @@ void BatchRun::encode_rows() {
     if (ends_early()) break;
     if (!known_[i]) encode(i);
   }
-}
   print_warnings(warnings_of_lost_bytes(with_lost_bytes_));
+}
 
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
   remember_failure(index, failure);
@@ -275,6 +276,7 @@ void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
 }
 
 void BatchRun::remember_failure(std::size_t index, const RowFailure& failure) {
+  if (failure.code == "timeout" || failure.code == "internal") may_go_well_ = true;
   if (first_failure_.empty())
     first_failure_ = "line " + std::to_string(requests_[index].line) + ", " + failure.code + ": " + failure.message;
 }
@@ -466,7 +468,9 @@ void BatchRun::say_summary(double seconds) const {
       fixed_text(speed, 1) + " t/s · " + fixed_text(seconds, 1) + " s");
   if (failed_ == 0 || first_failure_.empty()) return;
   say((failed_ > 1 ? "the first failure: " : "the failure: ") + first_failure_ +
-      (output_->is_file() ? "; --retry-failed runs what failed again" : ""));
+      (output_->is_file() ? "; --retry-failed runs " +
+                                std::string(may_go_well_ ? "what failed again" : "rows again that were corrected")
+                          : ""));
 }
 
 int BatchRun::run() {

@@ -44,7 +44,7 @@ Json describe_model(const Model& model) {
   return json;
 }
 
-std::string state_path(const std::string& results) { return results + ".state"; }
+std::string state_path(const std::string& results) { return link_target(results).string() + ".state"; }
 
 std::optional<BatchState> read_state(const std::string& path) {
   if (!is_there(path)) return std::nullopt;

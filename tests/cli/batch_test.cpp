@@ -450,6 +450,11 @@ TEST_CASE("templates read the time at which a batch began, also when it goes on"
   REQUIRE(lines.size() == 2);
   const auto tokens = [&](std::size_t i) { return lines[i]["response"]["body"]["usage"]["prompt_tokens"].get<int>(); };
   CHECK(tokens(0) == tokens(1));
+  const auto created = [&](std::size_t i) { return lines[i]["response"]["body"]["created"]; };
+  CHECK(created(0) == Json::parse(read_file(out + ".state"))["time"]);
+  CHECK(created(1) == created(0));
+  CHECK(created(0).get<std::int64_t>() <= std::time(nullptr));
+  CHECK(created(0).get<std::int64_t>() > std::time(nullptr) - 600);
 }
 
 TEST_CASE("a row says that it wants no log probabilities") {
@@ -474,11 +479,6 @@ TEST_CASE("a row says that it wants no log probabilities") {
 TEST_CASE("UTF-16 is no text of prompts") {
   const Bench bench;
   const auto file = bench.file("in.txt", std::string("\xff\xfeH\0i\0\n\0", 8));
-  const auto created = [&](std::size_t i) { return lines[i]["response"]["body"]["created"]; };
-  CHECK(created(0) == Json::parse(read_file(out + ".state"))["time"]);
-  CHECK(created(1) == created(0));
-  CHECK(created(0).get<std::int64_t>() <= std::time(nullptr));
-  CHECK(created(0).get<std::int64_t>() > std::time(nullptr) - 600);
   const Outcome batch = bench({"--batch", file.string()});
   CHECK(batch.code == 2);
   CHECK(contains(batch.err, "is UTF-16"));
@@ -815,4 +815,29 @@ TEST_CASE("a file that holds no results is not said to hold some") {
   const std::string result = R"({"id":"batch_req_000001","custom_id":"line-1","error":null})";
   CHECK(contains(refusal(result + "\n"), "there are results in it"));
   CHECK(contains(refusal(result.substr(0, 30)), "there are results in it"));  // that was cut
+}
+
+TEST_CASE("the state stands beside the file that a link leads to") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n");
+  std::filesystem::create_directory(bench.path("far"));
+  std::filesystem::create_symlink("far/out.jsonl", bench.path("link"));
+  CHECK(bench({"--batch", input.string(), "-o", bench.path("link").string()}).code == 0);
+  CHECK(std::filesystem::exists(bench.path("far/out.jsonl.state")));
+  CHECK_FALSE(std::filesystem::exists(bench.path("link.state")));
+  CHECK_FALSE(contains(bench({"--batch", input.string(), "-o", bench.path("far/out.jsonl").string(), "--resume"}).err,
+                       "no-state"));
+}
+
+TEST_CASE("rows that are wrong are to be corrected before they are tried again") {
+  const Bench bench;
+  const auto out = bench.path("out.jsonl");
+  const Outcome wrong =
+      bench({"--batch", bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"promt\":1}\n").string(), "-o", out.string()});
+  CHECK(wrong.code == 7);
+  CHECK(contains(wrong.err, "; --retry-failed runs rows again that were corrected\n"));
+  const auto corrected = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"prompt\":\"cd\"}\n");
+  CHECK(bench({"--batch", corrected.string(), "-o", out.string(), "--retry-failed"}).code == 0);
+  const Outcome late = bench({"--batch", corrected.string(), "-o", out.string(), "--force", "--max-time", "0.000001"});
+  CHECK(contains(late.err, "; --retry-failed runs what failed again\n"));
 }
