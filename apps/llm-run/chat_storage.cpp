@@ -45,13 +45,6 @@ std::string others_text(std::size_t others) {
   return " and " + number_text(others) + (others == 1 ? " other branch" : " other branches") + " (/fork lists them)";
 }
 
-}  // namespace
-
-void store_chat(const std::string& path, const ChatState& chat) {
-  SavedChat saved{.shown = {chat.talk.messages, chat.prompts.system()}, .settings = chat.settings};
-  if (!chat.branches.others().empty()) saved.branches = chat.branches;
-  require_saved_chat_or_nothing(path);
-  will_write("/save", path);
 /// The messages stay without it: what it holds can be computed again.
 bool store_cache(const std::string& path, const Conversation& talk) {
   if (talk.cached_tokens() == 0) return false;
@@ -66,11 +59,16 @@ bool store_cache(const std::string& path, const Conversation& talk) {
   }
 }
 
+}  // namespace
+
+void store_chat(const std::string& path, const ChatState& chat) {
+  SavedChat saved{.shown = {chat.talk.messages, chat.prompts.system()}, .settings = chat.settings};
+  if (!chat.branches.others().empty()) saved.branches = chat.branches;
+  require_saved_chat_or_nothing(path);
+  will_write("/save", path);
   will_write("/save", cache_of(path));
-  if (chat.talk.cached_tokens() > 0) {
-    saved.cache = cache_of(path);
-    chat.talk.save_cache(saved.cache);
-  }
+  // First what nothing gives back. It names the cache also where that then does not come: /load says what is missing.
+  if (chat.talk.cached_tokens() > 0) saved.cache = cache_of(path);
   save_chat(path, saved, chat.model);
   const bool has_cache = store_cache(saved.cache, chat.talk);
   chat.tell(

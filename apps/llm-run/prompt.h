@@ -88,10 +88,10 @@ class PromptMaker {
   Choice plain_, with_tools_;
 };
 
-/// For --explain-prompt: the text, then a line per token with its id, what made it and what it stands for.
-std::string explain(const Prompt&, const Tokenizer&);
 /// Bytes of it that the vocabulary has nothing for.
 void warn_of_lost_bytes(const Prompt&, const Tokenizer&);
 
+/// For --explain-prompt: the text, then a line per token with its id, what made it and what it stands for.
+std::string explain(const Prompt&, const Tokenizer&);
 
 }  // namespace llm::app

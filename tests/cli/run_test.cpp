@@ -621,3 +621,9 @@ TEST_CASE("a regular expression and a chat template are not empty") {
     CHECK(contains(o.err, "option " + std::string(option) + ": "));
   }
 }
+
+TEST_CASE("one token is told as one") {
+  const RunBench bench(tiny_model({.tokenizer = TinyTokenizer::Bpe}));
+  CHECK(contains(bench({"-p", "x", "-no-cnv", "--explain-prompt"}).out, "\nIts 1 token ("));
+  CHECK(contains(bench({"-p", "xz", "-no-cnv", "--explain-prompt"}).out, "\nIts 2 tokens ("));
+}
