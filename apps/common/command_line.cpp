@@ -481,7 +481,7 @@ void add_common_options(Command& cli) {
   cli.add_option_function<std::string>("--error-format", error_format, "json: one object per error (default text)")
       ->type_name("text|json")
       ->take_last();
-  cli.parser().set_help_flag("-h,--help", "the commonest options");
+  cli.parser().set_help_flag("-h,--help,--usage", "the commonest options");
   cli.parser().set_help_all_flag("--help-all", "all options, environment variables, exit codes");
   cli.add_flag_callback(
          "--version", [] { throw TextAsked{version_text() + "\n"}; }, "print version, build and instruction set")

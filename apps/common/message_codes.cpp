@@ -44,6 +44,7 @@ constexpr WarningCode kWarnings[] = {
     {"mlock", "--mlock could not keep all weights in memory"},
     {"missing-bytes", "the vocabulary has no tokens for some bytes: texts lose them"},
     {"missing-pre-tokenizer", "the file does not say how texts are cut into words"},
+    {"no-cache", "/save kept a chat and could not write its cache"},
     {"no-effect", "an option changes nothing here"},
     {"no-importance", "a dry run: a tensor needs an importance matrix"},
     {"no-importance-entry", "an importance matrix lacks tensors"},

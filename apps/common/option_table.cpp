@@ -37,7 +37,7 @@ constexpr Alias kCommonAliases[] = {
     {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},    {"-ncffn", "--n-cpu-ffn"},  {"-ot", "--override-tensor"},
     {"-dev", "--device"},   {"-nkvo", "--no-kv-offload"}, {"-sm", "--split-mode"},    {"-ts", "--tensor-split"},
     {"-mg", "--main-gpu"},  {"-cb", "--cont-batching"},   {"-nr", "--no-repack"},     {"-fa", "--flash-attn"},
-    {"-fit", "--fit"},      {"-lzm", "--lazy-mode"}};
+    {"-fit", "--fit"},      {"-lzm", "--lazy-mode"},      {"-kvo", "--kv-offload"}};
 
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
   std::vector<std::string> names;

@@ -19,7 +19,8 @@ constexpr LlamaOption kEarlierOptions[] = {
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
     "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
-    "--log-enable --log-new --log-append -pg --stream --cfg-scale --prune-layers --split --merge";
+    "--log-enable --log-new --log-append -pg --stream --cfg-scale --prune-layers --split --merge "
+    "--include-weights --exclude-weights --tensor-type-file";
 
 /// What to say beside "recognised, not supported".
 struct Reason {
@@ -42,6 +43,8 @@ constexpr Reason kReasons[] = {
     {"--stream", "an answer is always written as it comes; --output-format jsonl has a line for each token"},
     {"--cfg-scale", "nothing is generated against a second prompt; -sys says what an answer shall be like"},
     {"--prune-layers", "all layers are kept"},
+    {"--include-weights --exclude-weights", "--imatrix counts for all tensors that it has entries of"},
+    {"--tensor-type-file", "--tensor-type can be given several times, with several PATTERN=TYPE after commas, too"},
     {"--split --merge", "split and merge are commands of llm-inspect: llm-inspect split --help"},
     {"--lora --lora-scaled", "llm-run, llm-perplexity and llm-bench run models with adapters"},
     {"-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -ot --override-tensor -sm --split-mode -ts --tensor-split "

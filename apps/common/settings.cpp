@@ -75,14 +75,21 @@ bool names_file(const CLI::Option& option) {
   return type.find("FILE") != std::string::npos || type.find("MODEL") != std::string::npos;
 }
 
-/// A file has the long names only: "n" means predict.
-std::string meant_key(const CLI::App& cli, const std::string& key) {
-  const CLI::Option* of_letter = key.size() == 1 ? cli.get_option_no_throw("-" + key) : nullptr;
-  const bool has_name = of_letter != nullptr && !of_letter->get_lnames().empty();
-  return has_name ? of_letter->get_lnames().front() : nearest_name(key, keys(cli));
+/// "predict" for "n", "parallel" for "np"; empty if no option has such a short name.
+std::string long_name(const CLI::App& cli, const Page& page, const std::string& short_name) {
+  const std::string name(meant_by("-" + short_name, page.aliases));
+  if (name.starts_with("--")) return cli.get_option_no_throw(name) == nullptr ? "" : name.substr(2);
+  const CLI::Option* of_letter = short_name.size() == 1 ? cli.get_option_no_throw(name) : nullptr;
+  return of_letter == nullptr || of_letter->get_lnames().empty() ? "" : of_letter->get_lnames().front();
 }
 
-void add_file(CLI::App& cli, const std::string& path, std::vector<Setting>& settings) {
+/// A file has the long names only.
+std::string meant_key(const CLI::App& cli, const Page& page, const std::string& key) {
+  const std::string of_short = long_name(cli, page, key);
+  return of_short.empty() ? nearest_name(key, keys(cli)) : of_short;
+}
+
+void add_file(CLI::App& cli, const Page& page, const std::string& path, std::vector<Setting>& settings) {
   for (ConfigEntry& entry : read_config_file(path)) {
     Setting s{
         .variable = {}, .file = path + ":" + std::to_string(entry.line), .option = nullptr, .values = entry.values};
@@ -90,7 +97,7 @@ void add_file(CLI::App& cli, const std::string& path, std::vector<Setting>& sett
     s.option = cli.get_option_no_throw(name);
     if (s.option == nullptr) {
       if (const auto why = reserved_because(name)) refuse(s, entry.key + " " + *why);
-      const std::string nearest = meant_key(cli, entry.key);
+      const std::string nearest = meant_key(cli, page, entry.key);
       refuse(s,
              "there is no option --" + escaped(entry.key) + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
     }
@@ -153,8 +160,7 @@ std::vector<std::string> variables_of_llama() {
   return names;
 }
 
-void warn_of_unknown(const std::string& variable, const std::vector<std::string>& known) {
-  const std::string nearest = nearest_name(variable, known);
+void warn_of_unknown(const std::string& variable, const std::string& nearest) {
   print_warnings({{"unknown-variable", variable + " has no effect: there is no such setting" +
                                            (nearest.empty() ? "" : "; did you mean " + nearest + "?")}});
 }
@@ -164,7 +170,7 @@ void add_llama_variables(CLI::App& cli, const Page& page, std::vector<Setting>& 
     bool off = false;
     const LlamaOption* known = llama_option(v.name, off);
     if (known == nullptr) {
-      warn_of_unknown(v.name, variables_of_llama());
+      warn_of_unknown(v.name, nearest_name(v.name, variables_of_llama()));
       continue;
     }
     if (known->program != LlamaProgram::Run) continue;  // not meant for a program like this one
@@ -183,7 +189,16 @@ bool is_read_elsewhere(const std::string& variable) {
   return std::any_of(list.begin(), list.end(), [&](const EnvironmentVariable& v) { return v.name == variable; });
 }
 
-void add_our_variables(CLI::App& cli, std::vector<Setting>& settings) {
+/// The variables have the long names only, too.
+std::string meant_variable(const CLI::App& cli, const Page& page, const std::string& variable,
+                           const std::vector<std::string>& known) {
+  std::string letters = variable.substr(kOurs.size());
+  std::transform(letters.begin(), letters.end(), letters.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string of_short = long_name(cli, page, letters);
+  return of_short.empty() ? nearest_name(variable, known) : variable_of(of_short);
+}
+
+void add_our_variables(CLI::App& cli, const Page& page, std::vector<Setting>& settings) {
   std::vector<std::string> names;
   for (const std::string& key : keys(cli)) names.push_back(variable_of(key));
   for (const EnvironmentVariable& v : environment_variables()) names.emplace_back(v.name);
@@ -198,7 +213,7 @@ void add_our_variables(CLI::App& cli, std::vector<Setting>& settings) {
       if (!option->check_name(std::string(kConfig)))
         settings.push_back({.variable = v.name, .file = {}, .option = option, .values = {v.value}});
     } else if (!is_read_elsewhere(v.name)) {
-      warn_of_unknown(v.name, names);
+      warn_of_unknown(v.name, meant_variable(cli, page, v.name, names));
     }
   }
 }
@@ -287,9 +302,9 @@ std::string apply_settings(CLI::App& cli, const Page& page, const std::set<const
   std::vector<Setting> settings;
   const char* by_variable = std::getenv(variable_of(kConfig).c_str());
   const std::string file = !config.empty() || by_variable == nullptr ? config : by_variable;
-  if (!file.empty()) add_file(cli, file, settings);
+  if (!file.empty()) add_file(cli, page, file, settings);
   add_llama_variables(cli, page, settings);
-  add_our_variables(cli, settings);
+  add_our_variables(cli, page, settings);
   for (Setting& s : settings) {
     if (is_flag(*s.option)) resolve_flag(cli, s);
   }

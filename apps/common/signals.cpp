@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <list>
+#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -22,7 +22,7 @@ std::atomic<int> g_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<OnSignal>::is_always_lock_free &&
               std::atomic<int>::is_always_lock_free && std::atomic<void*>::is_always_lock_free);
 
-std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr}, g_last_words{nullptr};
+std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr}, g_last_words{nullptr}, g_stop_words{nullptr};
 
 std::atomic<const termios*> g_modes{nullptr};
 std::atomic<int> g_modes_fd{-1};
@@ -51,6 +51,15 @@ void handle(int signal) {
   if (what == OnSignal::ExitAtOnce || (g_stop.load() && !again)) end_now(128 + signal);
   g_signal.store(signal);
   g_stop.store(true);
+  const char* const words = g_stop_words.exchange(nullptr);
+  if (words == nullptr) return;
+  write_bytes(STDERR_FILENO, g_undo_stderr.load());
+  write_bytes(STDERR_FILENO, words);
+}
+
+void set_words(std::atomic<const char*>& words, const std::string& line) {
+  static std::set<std::string> all;  // a handler may be reading any of them
+  words.store(line.empty() ? nullptr : all.insert(line).first->c_str());
 }
 
 std::string g_error_of_file;  // made before the handler is installed
@@ -100,11 +109,8 @@ void restore_on_signal(int fd, const termios* modes) {
 }
 
 void on_signal(OnSignal what) { g_on_signal.store(what); }
-void set_last_words(const std::string& line) {
-  static std::list<std::string> all;  // a handler may be reading any of them
-  all.push_back(line);
-  g_last_words.store(line.empty() ? nullptr : all.back().c_str());
-}
+void set_last_words(const std::string& line) { set_words(g_last_words, line); }
+void set_stop_words(const std::string& line) { set_words(g_stop_words, line); }
 const std::atomic<bool>& stop_requested() { return g_stop; }
 bool forget_interrupt() {
   int interrupt = SIGINT;

@@ -62,9 +62,31 @@ std::vector<Token> read_text_file(const std::string& path, const Tokenizer& toke
   std::string text = read_text(path);
   if (text.ends_with('\n')) text.pop_back();
   std::vector<Token> tokens = tokenizer.encode(text, {.add_special = true, .parse_special = false});
+  warn_of_lost_bytes(escaped(path == "-" ? "stdin" : path, 200), text, tokens, tokenizer);
   const SpecialTokens& special = tokenizer.special();
   if (special.add_eos && !tokens.empty() && tokens.back() == special.eos) tokens.pop_back();  // the text goes on
   return tokens;
+}
+
+std::string lost_bytes_text(std::string_view text, std::span<const Token> ids, const Tokenizer& tokenizer) {
+  constexpr std::size_t kNamed = 8;
+  std::size_t n = 0, named = 0;
+  std::string list;
+  const auto lost = tokenizer.lost_bytes(text, ids);
+  for (const auto& [byte, count] : lost) {
+    n += count;
+    const char c = static_cast<char>(byte);
+    if (named++ < kNamed) list += (list.empty() ? "\"" : ", \"") + escaped({&c, 1}) + "\"";
+  }
+  if (n == 0) return {};
+  return "the vocabulary has no token for " + number_text(n) + (n == 1 ? " byte of it (" : " bytes of it (") + list +
+         (named > kNamed ? ", ..." : "") + "), and the model gets the text without";
+}
+
+void warn_of_lost_bytes(const std::string& what, std::string_view text, std::span<const Token> ids,
+                        const Tokenizer& tokenizer) {
+  const std::string lost = lost_bytes_text(text, ids, tokenizer);
+  if (!lost.empty()) print_warnings({{"missing-bytes", what + ": " + lost}});
 }
 
 std::int64_t count_stretches(std::int64_t tokens, std::int64_t size, std::int64_t most, std::string_view noun) {

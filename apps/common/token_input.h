@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,12 @@ namespace llm::app {
 std::vector<Token> read_token_file(const std::string& path, std::int64_t vocab);
 /// A text tokenised once, without recognising special tokens in it; one line feed at its end is dropped.
 std::vector<Token> read_text_file(const std::string& path, const Tokenizer&);
+
+/// "the vocabulary has no token for 2 bytes, "\x04" and "\xf1"", where the encoding of a text has lost them; else
+/// empty.
+std::string lost_bytes_text(std::string_view text, std::span<const Token> ids, const Tokenizer&);
+/// A warning of it; `what` is the text's name.
+void warn_of_lost_bytes(const std::string& what, std::string_view text, std::span<const Token> ids, const Tokenizer&);
 
 /// How many stretches of `size` tokens a text of `tokens` has, at most `most` (0: any number); what is left at the end
 /// is not used. Throws ErrorKind::Usage if there is none; `noun` is what the program calls one.

@@ -19,6 +19,10 @@ namespace {
 
 constexpr std::array kAliases{app::Alias{"-np", "--parallel"}, app::Alias{"-ctk", "--cache-type-k"},
                               app::Alias{"-ctv", "--cache-type-v"}};
+constexpr std::array<std::string_view, 15> kCommon{"--model",        "--threads",     "--gpu-layers", "--n-prompt",
+                                                   "--n-gen",        "--n-depth",     "--parallel",   "--cache-type-k",
+                                                   "--cache-type-v", "--repetitions", "--output",     "--roofline",
+                                                   "--help",         "--help-all",    "--version"};
 constexpr std::int64_t kMaxTokens = 1 << 24;
 constexpr int kMaxRepetitions = 10000;
 
@@ -130,7 +134,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
       "measure from the first run on, which finds caches and clock as they are");
   app::add_accepted_options(cli);
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .common = kCommon})) return code;
   refuse_repeated(cli);
   if (o.roofline && o.format == Format::Csv)
     app::note("what nodes took is left out of -o csv: md, json and jsonl have it");

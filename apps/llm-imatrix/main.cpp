@@ -64,7 +64,12 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_accepted_flag(cli, "--no-warmup", app::kNoWarmUp);
   app::add_common_options(cli);
   constexpr std::array<std::string_view, 1> kWritten{"--output-file"};
-  if (const auto code = app::parse(cli, argc, argv, {.written = kWritten, .takes_stdout = kWritten[0]})) return code;
+  constexpr std::array<std::string_view, 13> kCommon{
+      "--model",   "--threads",        "--gpu-layers", "--file", "--output-file", "--ctx-size", "--chunks",
+      "--in-file", "--process-output", "--force",      "--help", "--help-all",    "--version"};
+  if (const auto code =
+          app::parse(cli, argc, argv, {.common = kCommon, .written = kWritten, .takes_stdout = kWritten[0]}))
+    return code;
   if (cli.times_given("--output-file") == 0) app::will_write("-o", o.output);
   const std::filesystem::path output = o.output;
   app::check_outputs({&output, 1}, o.existing);

@@ -8,6 +8,7 @@
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/token_input.h"
 #include "gguf/file.h"
 #include "graph/passes/passes.h"
 #include "graph/print.h"
@@ -59,6 +60,7 @@ void tokenize(const TokenizeOptions& o) {
   const std::string text = !o.text ? app::read_input(path) : o.escape ? app::process_escapes(*o.text) : *o.text;
   const std::vector<Token> tokens =
       tokenizer->encode(text, {.add_special = !o.no_bos, .parse_special = o.parse_special});
+  app::warn_of_lost_bytes("the text", text, tokens, *tokenizer);
   if (o.ids_only) {
     app::write_stdout(nlohmann::json(tokens).dump() + "\n");
   } else {

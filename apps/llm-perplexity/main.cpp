@@ -47,6 +47,9 @@ struct Options {
 };
 
 constexpr std::array<std::string_view, 1> kWritten{"--save-logits"};
+constexpr std::array<std::string_view, 13> kCommon{
+    "--model", "--threads",     "--gpu-layers", "--file", "--tokens",   "--ctx-size", "--chunks",
+    "--json",  "--save-logits", "--kl-base",    "--help", "--help-all", "--version"};
 constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"-ctv", "--cache-type-v"}};
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
@@ -67,7 +70,8 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_accepted_options(cli);
   app::add_accepted_flag(cli, "--no-warmup", app::kNoWarmUp);
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .written = kWritten})) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .common = kCommon, .written = kWritten}))
+    return code;
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE (-f - reads stdin), or token ids with --tokens FILE");
   require_npy_or_nothing(o.save_logits);
@@ -135,15 +139,16 @@ std::string exponent_text(double value) {
 }
 
 std::string text_of(const Report& r) {
-  const double bits = r.totals.nll.sum() / std::log(2.0) / static_cast<double>(std::max<std::uint64_t>(1, r.bytes));
+  const double bits = r.totals.nll.sum() / std::log(2.0) / static_cast<double>(r.bytes);
   // Of a single value there is no error.
   const auto plus_minus = [](double error, auto&& text) {
     return std::isfinite(error) ? " +/- " + text(error) : std::string();
   };
   const auto fixed = [](double value) { return fixed_text(value, 4); };
   std::string text = "ppl " + fixed(r.ppl()) + plus_minus(r.ppl_error(), fixed) + "\n";
-  text += "nll " + fixed_text(r.totals.nll.sum(), 3) + " nats over " + number_text(r.totals.nll.count()) + " tokens, " +
-          number_text(r.bytes) + " bytes (" + fixed_text(bits, 4) + " bits per byte)\n";
+  text += "nll " + fixed_text(r.totals.nll.sum(), 3) + " nats over " + number_text(r.totals.nll.count()) + " tokens" +
+          (r.bytes == 0 ? "\n"  // control tokens, which stand for no text
+                        : ", " + number_text(r.bytes) + " bytes (" + fixed_text(bits, 4) + " bits per byte)\n");
   if (!r.with_base) return text;
   text += "KL mean " + exponent_text(r.totals.kl.mean()) + plus_minus(r.totals.kl.standard_error(), exponent_text) +
           ", max " + exponent_text(r.totals.kl_max) + "\n";

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <vector>
 
@@ -59,6 +60,19 @@ TypeOverride override_of(const std::string& text) {
   if (equals == std::string::npos || equals == 0)
     throw Error(ErrorKind::Usage, "option --tensor-type: \"" + escaped(text) + "\" is not PATTERN=TYPE");
   return {text.substr(0, equals), matrix_type(text.substr(equals + 1))};
+}
+
+/// "a=Q8_0,b=Q5_0": a comma behind a type ends an item, any other one is the pattern's.
+void add_overrides(std::string_view text, std::vector<TypeOverride>& overrides) {
+  std::size_t begin = 0;
+  for (std::size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',', comma + 1)) {
+    const std::string_view item = text.substr(begin, comma - begin);
+    const std::size_t equals = item.rfind('=');
+    if (equals == std::string_view::npos || !dtype_from_name(upper_case(item.substr(equals + 1)))) continue;
+    overrides.push_back(override_of(std::string(item)));
+    begin = comma + 1;
+  }
+  overrides.push_back(override_of(std::string(text.substr(begin))));
 }
 
 bool is_mix_name(const std::string& text) { return upper_case(text) == kCopy || find_mix(text) != nullptr; }
@@ -130,10 +144,10 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_option_function<std::vector<std::string>>(
          "--tensor-type",
          [&o](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) o.choice.overrides.push_back(override_of(text));
+           for (const std::string& text : texts) add_overrides(text, o.choice.overrides);
          },
          "a type for tensors whose names match a regular expression; may be repeated, the first match counts")
-      ->type_name("PATTERN=TYPE")
+      ->type_name("PATTERN=TYPE,...")
       ->one_value();
   const auto add_type = [&cli](const std::string& name, std::optional<DType>& type, const std::string& help) {
     cli.add_option_function<std::string>(
@@ -153,7 +167,20 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag_callback(
       "--force", [&o] { o.existing = app::Existing::Replace; }, "replace files that exist");
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv)) return code;
+  constexpr std::array<std::string_view, 13> kCommon{"--imatrix",
+                                                     "--tensor-type",
+                                                     "--output-tensor-type",
+                                                     "--token-embedding-type",
+                                                     "--leave-output-tensor",
+                                                     "--pure",
+                                                     "--dry-run",
+                                                     "--keep-split",
+                                                     "--threads",
+                                                     "--force",
+                                                     "--help",
+                                                     "--help-all",
+                                                     "--version"};
+  if (const auto code = app::parse(cli, argc, argv, {.common = kCommon})) return code;
   take_positionals(words, o);
   refuse_choices_of_copy(o);
   return std::nullopt;

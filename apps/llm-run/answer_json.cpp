@@ -2,19 +2,54 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/utf8.h"
 
 namespace llm::app {
 namespace {
+
+/// JSON has no infinity: OpenAI's floor for what is all but impossible
+double json_logprob(double logprob) {
+  constexpr double kLeast = -9999;
+  return std::max(logprob, kLeast);
+}
 
 /// A token alone may be no UTF-8: its bytes are told too.
 Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
   const std::string piece = tokenizer.piece(t.token, true);
   Json bytes = Json::array();
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  // JSON has no infinity: OpenAI's floor for what is all but impossible
-  constexpr double kLeast = -9999;
-  return {{"token", piece}, {"logprob", std::max(t.logprob, kLeast)}, {"bytes", bytes}};
+  return {{"token", piece}, {"logprob", json_logprob(t.logprob)}, {"bytes", bytes}};
+}
+
+/// Where a token is a key, or has no bytes beside it, those that are no UTF-8 are spelled as OpenAI's API does.
+std::string token_name(Token token, const Tokenizer& tokenizer) {
+  const std::string piece = tokenizer.piece(token, true);
+  if (utf8::valid(piece)) return piece;
+  std::string spelled = "bytes:";
+  for (const char c : piece) {
+    char byte[5];
+    std::snprintf(byte, sizeof byte, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    spelled += byte;
+  }
+  return spelled;
+}
+
+std::size_t characters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+/// How `text` was decoded: the first token may have lost its leading space.
+StreamStart start_of(std::string_view text, std::span<const Logprobs> all, const Tokenizer& tokenizer) {
+  StreamDecoder decoder(tokenizer);
+  std::string first;
+  for (std::size_t i = 0; i < all.size() && first.empty(); ++i) first = decoder.push(all[i].chosen.token);
+  return text.starts_with(first) || std::string_view(first).starts_with(text) ? StreamStart::Beginning
+                                                                              : StreamStart::Continuation;
 }
 
 }  // namespace
@@ -48,6 +83,25 @@ Json logprobs_json(std::span<const Logprobs> all, const Tokenizer& tokenizer) {
   Json content = Json::array();
   for (const Logprobs& l : all) content.push_back(logprob_json(l, tokenizer));
   return {{"content", content}};
+}
+
+Json completion_logprobs_json(std::span<const Logprobs> all, std::string_view text, const Tokenizer& tokenizer) {
+  Json tokens = Json::array(), logprobs = Json::array(), best = Json::array(), offsets = Json::array();
+  StreamDecoder decoder(tokenizer, false, start_of(text, all, tokenizer));
+  std::size_t at = 0;
+  for (const Logprobs& l : all) {
+    tokens.push_back(token_name(l.chosen.token, tokenizer));
+    logprobs.push_back(json_logprob(l.chosen.logprob));
+    Json& likeliest = best.emplace_back(Json::object());
+    for (const TokenLogprob& t : l.best) {
+      // Of tokens of one spelling the likeliest.
+      if (const std::string name = token_name(t.token, tokenizer); !likeliest.contains(name))
+        likeliest[name] = json_logprob(t.logprob);
+    }
+    offsets.push_back(at);
+    at += characters(decoder.push(l.chosen.token));
+  }
+  return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", best}, {"text_offset", offsets}};
 }
 
 }  // namespace llm::app

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <span>
+#include <string_view>
 
 #include "runtime/answer.h"
 #include "text/tokenizer.h"
@@ -17,7 +18,10 @@ const char* finish_reason(StopReason);
 double milliseconds(double seconds);
 /// A sampled token: `token`, `logprob`, `bytes` and the likeliest ones in `top_logprobs`.
 Json logprob_json(const Logprobs&, const Tokenizer&);
-/// {"content": [...]}, an entry per token.
+/// {"content": [...]}, an entry per token, as chats have it.
 Json logprobs_json(std::span<const Logprobs>, const Tokenizer&);
+/// As completions have it, a list of each: `tokens`, `token_logprobs`, `top_logprobs` (objects) and `text_offset`,
+/// where tokens begin in `text`, the answer, in characters.
+Json completion_logprobs_json(std::span<const Logprobs>, std::string_view text, const Tokenizer&);
 
 }  // namespace llm::app

@@ -24,12 +24,19 @@ class TextOutput final : public AnswerOutput {
   TextOutput(const OutputOptions& o, ShowThinking show, AnswerHead head)
       : head_(std::move(head)), printer_(thinking_style(show), AnswerPrinter::Start::AsItIs, o.text_end) {}
 
-  void begin() override { printer_.write(divided_prefill(head_)); }
+  void begin() override {
+    begun_ = true;
+    printer_.write(divided_prefill(head_));
+  }
   void step(const Answer&, const AnswerText& piece) override { printer_.write(piece); }
-  void finish(const GenerateResult&, std::string_view) override { printer_.finish(); }
+  /// An answer that was stopped before it began has no line.
+  void finish(const GenerateResult& r, std::string_view) override {
+    if (begun_ || r.reason != StopReason::Cancelled) printer_.finish();
+  }
 
  private:
   AnswerHead head_;
+  bool begun_ = false;
   AnswerPrinter printer_;
 };
 

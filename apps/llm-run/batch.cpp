@@ -109,10 +109,12 @@ class BatchRun {
   std::vector<BatchRow> rows_;
   std::vector<std::pair<std::size_t, std::size_t>> choice_of_;  ///< work and choice of each of rows_
   std::vector<Work> work_;
-  std::map<std::size_t, Json> held_;  ///< lines that wait for their turn, by index
+  std::vector<std::pair<std::size_t, std::string>> with_lost_bytes_;  ///< lines, and what is to say of them
+  std::map<std::size_t, Json> held_;                                  ///< lines that wait for their turn, by index
   std::size_t next_in_order_ = 0;
   std::size_t answered_ = 0, failed_ = 0;  ///< in this run
   std::string first_failure_;              ///< its line, and why
+  bool may_go_well_ = false;               ///< a row failed for what it says not, and may be answered another time
   BatchProgress progress_;
   bool draining_ = false;
 };
@@ -244,6 +246,7 @@ void BatchRun::encode(std::size_t index) {
   if (r.failure) return fail_row(index, *r.failure);
   RequestRows made = row_maker_->rows_of(r);
   if (made.failure) return fail_row(index, *made.failure);
+  if (!made.lost.empty()) with_lost_bytes_.emplace_back(r.line, std::move(made.lost));
   const std::size_t n = made.rows.size();
   for (std::size_t choice = 0; choice < n; ++choice) choice_of_.emplace_back(work_.size(), choice);
   std::move(made.rows.begin(), made.rows.end(), std::back_inserter(rows_));
@@ -256,9 +259,10 @@ void BatchRun::encode(std::size_t index) {
 
 void BatchRun::encode_rows() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (ends_early()) return;
+    if (ends_early()) break;
     if (!known_[i]) encode(i);
   }
+  print_warnings(warnings_of_lost_bytes(with_lost_bytes_));
 }
 
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
@@ -272,6 +276,7 @@ void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
 }
 
 void BatchRun::remember_failure(std::size_t index, const RowFailure& failure) {
+  if (failure.code == "timeout" || failure.code == "internal") may_go_well_ = true;
   if (first_failure_.empty())
     first_failure_ = "line " + std::to_string(requests_[index].line) + ", " + failure.code + ": " + failure.message;
 }
@@ -309,7 +314,8 @@ void BatchRun::finished(BatchResult&& result) {
   const BatchRequest& request = requests_[work.index];
   const AnsweringModel model{.name = state_.model.at("name").get<std::string>(),
                              .tokenizer = model_->tokenizer(),
-                             .seed = common_.sampling.seed};
+                             .seed = common_.sampling.seed,
+                             .created = time_};
   const std::size_t number = work.index + 1;
   if (std::any_of(choices.begin(), choices.end(), was_late)) {
     const Json line =
@@ -462,7 +468,9 @@ void BatchRun::say_summary(double seconds) const {
       fixed_text(speed, 1) + " t/s · " + fixed_text(seconds, 1) + " s");
   if (failed_ == 0 || first_failure_.empty()) return;
   say((failed_ > 1 ? "the first failure: " : "the failure: ") + first_failure_ +
-      (output_->is_file() ? "; --retry-failed runs what failed again" : ""));
+      (output_->is_file() ? "; --retry-failed runs " +
+                                std::string(may_go_well_ ? "what failed again" : "rows again that were corrected")
+                          : ""));
 }
 
 int BatchRun::run() {

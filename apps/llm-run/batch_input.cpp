@@ -3,6 +3,7 @@
 #include <csv.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -176,14 +177,24 @@ void refuse_duplicates(const std::string& path, const std::vector<BatchRequest>&
 }
 
 /// A name that no row has is a mistake of the template, not of the rows. Lines that are no rows say nothing of it.
-void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows) {
-  const BatchRequest* first = nullptr;
+void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows,
+                            const std::string& row_template) {
+  std::vector<std::string> columns;  // of all rows, in the order that they come in
+  std::set<std::string> known;
+  bool any = false;
   for (const BatchRequest& r : rows) {
-    if (r.failure && r.missing_column.empty()) continue;
-    if (r.missing_column.empty() || (first != nullptr && r.missing_column != first->missing_column)) return;
-    if (first == nullptr) first = &r;
+    if (r.is_filled) return;
+    if (!r.columns) continue;
+    any = true;
+    for (const std::string& name : *r.columns) {
+      if (known.insert(name).second) columns.push_back(name);
+    }
   }
-  if (first != nullptr) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first->failure->message});
+  if (!any) return;
+  for (const std::string& name : template_columns(row_template)) {
+    if (!known.contains(name))
+      throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = no_column(name, columns)});
+  }
 }
 
 /// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
@@ -197,13 +208,32 @@ void refuse_json_document(const std::string& path, std::string_view text, const 
                                     "of an array"});
 }
 
-/// Whoever has a prompt on each line learns from no row's failure what to do.
-void note_plain_lines(const std::string& name, std::string_view text, const std::vector<BatchRequest>& rows) {
+/// What a file may be that has no line of JSON, by its first line.
+std::string advice_for(std::string_view first) {
+  const std::string lines = "--batch-format lines takes each line as a prompt";
+  if (first.starts_with('{') || first.starts_with('['))
+    return "each line is an object, keys and texts in double quotes";
+  if (first.find(',') == std::string_view::npos && first.find("prompt") == std::string_view::npos) return lines;
+  return "--batch-format csv reads a table, " + lines;
+}
+
+/// A file of another form is a mistake of the command, which no row's failure explains.
+void refuse_other_forms(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
   const bool none_is_json = std::all_of(
       rows.begin(), rows.end(), [](const BatchRequest& r) { return r.failure && r.failure->code == kInvalidJson; });
-  if (none_is_json && !text.starts_with('{'))
-    note("no line of " + escaped(name) + " is JSON; with --batch-format lines each line is a prompt");
+  if (!none_is_json) return;
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = path,
+                         .problem = "no line of it is JSON (line " + std::to_string(rows[0].line) + ": " +
+                                    rows[0].failure->message + "); " + advice_for(text.substr(0, text.find('\n')))});
+}
+
+/// Names from other systems end in capitals.
+bool ends_in(const std::string& path, std::string_view ending) {
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+  return path.size() >= ending.size() &&
+         std::equal(path.end() - static_cast<std::ptrdiff_t>(ending.size()), path.end(), ending.begin(), same);
 }
 
 }  // namespace
@@ -215,8 +245,8 @@ BatchFormat batch_format(const std::string& name, const std::string& path) {
   if (!name.empty()) {
     throw Error(ErrorKind::Usage, "option --batch-format: \"" + escaped(name) + "\" is not jsonl, csv or lines");
   }
-  if (path.ends_with(".csv")) return BatchFormat::Csv;
-  return path.ends_with(".txt") ? BatchFormat::Lines : BatchFormat::Jsonl;
+  if (ends_in(path, ".csv")) return BatchFormat::Csv;
+  return ends_in(path, ".txt") ? BatchFormat::Lines : BatchFormat::Jsonl;
 }
 
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
@@ -252,10 +282,10 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
   if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = name, .problem = "there are no rows in it"});
   if (format == BatchFormat::Jsonl) {
     refuse_json_document(name, text, rows);
-    note_plain_lines(name, text, rows);
+    refuse_other_forms(name, text, rows);
   }
   refuse_duplicates(name, rows);
-  refuse_unknown_columns(name, rows);
+  if (rules.template_row) refuse_unknown_columns(name, rows, *rules.template_row);
   return rows;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -48,6 +49,15 @@ std::optional<Result> parse_result(std::string_view line) {
                 result["error"].is_null() ? RowOutcome::Answered : RowOutcome::Failed};
 }
 
+/// Of a line that was cut there is the beginning alone.
+bool begins_with_result(int fd) {
+  constexpr std::string_view kBegin = "{\"id\":\"batch_req_";
+  std::array<char, 1 << 16> bytes;
+  const ssize_t n = ::pread(fd, bytes.data(), bytes.size(), 0);
+  const std::string_view text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  return text.starts_with(kBegin) || kBegin.starts_with(text) || parse_result(text.substr(0, text.find('\n')));
+}
+
 }  // namespace
 
 BatchOutput::BatchOutput(std::string path, BatchStart start) : path_(std::move(path)), start_(start) {
@@ -83,7 +93,10 @@ void BatchOutput::open() {
   if (start_ == BatchStart::Fresh && size != 0) {
     throw Error(ErrorKind::Usage,
                 ErrorParts{.file = path_,
-                           .problem = "there are results in it: --resume goes on after them, --force begins anew"});
+                           .problem = begins_with_result(fd_)
+                                          ? "there are results in it: --resume goes on after them, --force begins anew"
+                                          : "is there already, and what it begins with is no result of a batch; -o "
+                                            "names another file, --force writes over it"});
   }
   end_ = static_cast<std::uint64_t>(size);
   if (start_ == BatchStart::Resume || start_ == BatchStart::RetryFailed) read_known();

@@ -426,14 +426,17 @@ Json typed(const Json& columns, WrittenMembers& written) {
 }
 
 void fill_prompt(BatchRequest& r, const std::string& row_template, const Json& columns, const WrittenMembers& written) {
-  for (const std::string& name : template_columns(row_template)) {
-    if (columns.contains(name) && columns[name].is_null()) invalid(in_key(name) + " is null, and the prompt needs it");
-    if (columns.contains(name)) continue;
-    std::vector<std::string> names;
-    for (const auto& [known, any] : columns.items()) names.push_back(known);
-    r.missing_column = name;
-    invalid(no_column(name, names));
+  const std::vector<std::string> wanted = template_columns(row_template);
+  const auto is_there = [&](const std::string& n) { return columns.contains(n) && !columns[n].is_null(); };
+  if (!std::all_of(wanted.begin(), wanted.end(), is_there)) {
+    r.columns.emplace();
+    for (const auto& [known, any] : columns.items()) r.columns->push_back(known);
   }
+  for (const std::string& name : wanted) {
+    if (!columns.contains(name)) invalid(no_column(name, *r.columns));
+    if (columns[name].is_null()) invalid(in_key(name) + " is null, and the prompt needs it");
+  }
+  r.is_filled = true;
   r.prompts = {PlainPrompt{fill_template(row_template, columns, written)}};
 }
 

@@ -72,7 +72,9 @@ struct BatchRequest {
   int choices = 1;    ///< of each prompt
   std::string model;  ///< that the row was written for; empty: not said
   std::optional<RowFailure> failure;
-  std::string missing_column;               ///< that the row template wants: why it failed
+  bool is_filled = false;  ///< it has all columns that the row template wants
+  /// Of a row that has not, or has null there: those that it has.
+  std::optional<std::vector<std::string>> columns = {};
   std::vector<std::string> ignored_keys;    ///< that mean nothing here: warned about
   std::vector<std::string> options_beside;  ///< keys that count although the row template makes the prompt
   Warnings warnings;                        ///< of its schema

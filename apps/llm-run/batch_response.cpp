@@ -14,6 +14,12 @@ std::string numbered(std::string_view prefix, std::size_t number) {
   return std::string(prefix) + text;
 }
 
+Json logprobs_of(AnswerShape shape, const BatchResult& result, const Tokenizer& tokenizer) {
+  if (result.logprobs.empty()) return {};
+  return shape == AnswerShape::Chat ? logprobs_json(result.logprobs, tokenizer)
+                                    : completion_logprobs_json(result.logprobs, result.text, tokenizer);
+}
+
 Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {
   Json out{{"index", index}};
   if (shape == AnswerShape::Chat) {
@@ -23,7 +29,7 @@ Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, con
     out["text"] = result.text;
   }
   out["finish_reason"] = finish_reason(result.reason);
-  out["logprobs"] = result.logprobs.empty() ? Json() : logprobs_json(result.logprobs, tokenizer);
+  out["logprobs"] = logprobs_of(shape, result, tokenizer);
   return out;
 }
 
@@ -69,6 +75,7 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
   if (shape == AnswerShape::Chat) usage["completion_tokens_details"] = {{"reasoning_tokens", thought}};
   const Json body{{"id", numbered("cmpl-", number)},
                   {"object", shape == AnswerShape::Chat ? "chat.completion" : "text_completion"},
+                  {"created", model.created},
                   {"model", model.name},
                   {"choices", list},
                   {"usage", usage}};

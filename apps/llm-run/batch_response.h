@@ -12,7 +12,8 @@ namespace llm::app {
 struct AnsweringModel {
   std::string name;
   const Tokenizer& tokenizer;
-  std::uint64_t seed;  ///< of rows without their own
+  std::uint64_t seed;    ///< of rows without their own
+  std::int64_t created;  ///< in seconds since 1970: when the batch began, so that a run that goes on says the same
 };
 enum class AnswerShape : std::uint8_t { Completion, Chat };
 

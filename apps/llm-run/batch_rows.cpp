@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/messages.h"
+#include "common/token_input.h"
 #include "text/chat_template.h"
 
 namespace llm::app {
@@ -15,20 +16,27 @@ void BatchRowMaker::require_token(Token token) const {
               "token id " + std::to_string(token) + " is not in the vocabulary of " + number_text(n) + " tokens");
 }
 
+BatchRowMaker::RowPrompted BatchRowMaker::prompted(Prompt made, AnswerShape shape) const {
+  std::string lost = lost_bytes_text(made.text.text, made.tokens.ids, model_.tokenizer());
+  return {.tokens = std::move(made.tokens.ids),
+          .shape = shape,
+          .reasoning = std::move(made.reasoning),
+          .lost = std::move(lost)};
+}
+
 BatchRowMaker::RowPrompted BatchRowMaker::prompt_of(const RowPrompt& given) const {
   if (const auto* ids = std::get_if<TokenPrompt>(&given)) {
     for (const Token t : *ids) require_token(t);
     return {.tokens = *ids};
   }
-  if (const auto* text = std::get_if<PromptText>(&given)) return {.tokens = model_.tokenizer().encode(*text).ids};
+  if (const auto* text = std::get_if<PromptText>(&given))
+    return prompted({.text = *text, .tokens = model_.tokenizer().encode(*text), .made_by = {}},
+                    AnswerShape::Completion);
   if (const auto* plain = std::get_if<PlainPrompt>(&given)) {
-    Prompt made = prompts_.from_text(plain->text);
-    return {.tokens = std::move(made.tokens.ids),
-            .shape = prompts_.has_template() ? AnswerShape::Chat : AnswerShape::Completion,
-            .reasoning = std::move(made.reasoning)};
+    return prompted(prompts_.from_text(plain->text),
+                    prompts_.has_template() ? AnswerShape::Chat : AnswerShape::Completion);
   }
-  Prompt made = prompts_.from_chat(read_chat_input(std::get<ChatPrompt>(given).text(), ""));
-  return {.tokens = std::move(made.tokens.ids), .shape = AnswerShape::Chat, .reasoning = std::move(made.reasoning)};
+  return prompted(prompts_.from_chat(read_chat_input(std::get<ChatPrompt>(given).text(), "")), AnswerShape::Chat);
 }
 
 std::vector<BatchRowMaker::RowPrompted> BatchRowMaker::prompts_of(const BatchRequest& r) const {
@@ -78,6 +86,7 @@ RequestRows BatchRowMaker::rows_of(const BatchRequest& r) {
   const Shared<AnswerOptions> answer = std::move(options);
   for (RowPrompted& prompt : prompts) {
     made.prompt_tokens += std::ssize(prompt.tokens);
+    if (made.lost.empty()) made.lost = prompt.lost;
     BatchRow row{.prompt = std::move(prompt.tokens), .answer = answer, .max_seconds = max_seconds_};
     for (int i = 0; i < r.choices; ++i) {
       row.choice = made.rows.size();

@@ -22,6 +22,7 @@ struct RequestRows {
   std::vector<BatchRow> rows = {};         ///< one for each choice
   AnswerShape shape = AnswerShape::Completion;
   std::int64_t prompt_tokens = 0;
+  std::string lost = {};  ///< what is to say of bytes of its prompts that the vocabulary has nothing for
 };
 
 class BatchRowMaker {
@@ -38,8 +39,10 @@ class BatchRowMaker {
     std::vector<Token> tokens;
     AnswerShape shape = AnswerShape::Completion;
     std::optional<ReasoningOptions> reasoning = {};
+    std::string lost = {};
   };
   void require_token(Token) const;
+  RowPrompted prompted(Prompt, AnswerShape) const;
   RowPrompted prompt_of(const RowPrompt&) const;
   std::vector<RowPrompted> prompts_of(const BatchRequest&) const;
   std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);

@@ -44,7 +44,7 @@ Json describe_model(const Model& model) {
   return json;
 }
 
-std::string state_path(const std::string& results) { return results + ".state"; }
+std::string state_path(const std::string& results) { return link_target(results).string() + ".state"; }
 
 std::optional<BatchState> read_state(const std::string& path) {
   if (!is_there(path)) return std::nullopt;
@@ -67,9 +67,12 @@ std::optional<BatchState> read_state(const std::string& path) {
                       .digests = std::move(digests),
                       .status = json.at("status").get<std::string>()};
   } catch (const std::exception&) {
-    throw Error(
-        ErrorKind::Usage,
-        ErrorParts{.file = path, .problem = "is not the state of a batch of this version; --force begins anew"});
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = path,
+                           .problem = std::string(Json::accept(text) ? "is not the state of a batch of this version"
+                                                                     : "is damaged") +
+                                      "; without this file --resume goes on after the results that there are, with the "
+                                      "options given now, --force begins anew"});
   }
 }
 

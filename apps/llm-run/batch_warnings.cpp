@@ -150,4 +150,12 @@ Warnings warnings_of_unknown_roles(std::span<const BatchRequest> requests, const
   return warnings;
 }
 
+Warnings warnings_of_lost_bytes(std::span<const std::pair<std::size_t, std::string>> lines) {
+  if (lines.empty()) return {};
+  const auto& [line, lost] = lines.front();
+  Warnings warnings;
+  warnings.push_back({"missing-bytes", on_line(line) + lost + more_like_it(lines.size())});
+  return warnings;
+}
+
 }  // namespace llm::app

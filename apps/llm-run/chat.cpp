@@ -270,6 +270,7 @@ int run_chat(const RunOptions& options) {
   ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
   settings.thinking = options.chat.reasoning.wish;
   settings.thinking_budget = options.chat.reasoning.budget;
+  settings.effort = options.chat.reasoning.effort;
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
   SessionOptions session_settings = session_options(options, *model);

@@ -43,7 +43,9 @@ bool ChatAnswers::answer() {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));
-    if (done == total) bar.reset();
+    if (done < total) return;
+    bar.reset();
+    set_stop_words("");  // a token is no time to wait
   };
   const auto step = [&](const Answer&, const AnswerText& piece) {
     printer.write(piece);
@@ -54,11 +56,13 @@ bool ChatAnswers::answer() {
   Conversation::Answered answered;
   AnswerOptions options = next_options(prompt);
   std::string seed = chat_.settings.seed != ChatSettings::Seed::Given ? seed_text(options.sampling) : "";
+  set_stop_words(note_line(kStopsBehindStep));
   try {
     GenerateOptions generation{
         .answer = std::move(options), .cancel = &stop_requested(), .speculation = chat_.speculation, .step = step};
     answered = chat_.talk.answer(prompt, std::move(generation), progress);
   } catch (const Error& error) {
+    set_stop_words("");
     bar.reset();
     if (!is_empty()) printer.finish();
     if (is_empty() || !ends_only_the_turn(error)) throw;
@@ -66,6 +70,7 @@ bool ChatAnswers::answer() {
     keep(std::move(made));
     return true;
   }
+  set_stop_words("");
   bar.reset();
   add_figures(std::move(answered), std::move(seed));
   const GenerateResult& r = last_->result;

@@ -10,13 +10,23 @@
 
 namespace llm::app {
 
+namespace {
+
+/// As a shell would take them: around the whole text quotes are no part of it.
+std::string without_quotes(const std::string& text) {
+  const bool quoted = text.size() >= 2 && text.front() == '"' && text.find('"', 1) == text.size() - 1;
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+}  // namespace
+
 void ChatControls::system(const std::string& text) {
   PromptMaker& prompts = chat_.prompts;
   if (text.empty()) {
     return chat_.tell(prompts.system().empty() ? "there is no system text\n" : prompts.system() + "\n");
   }
   const std::string before = prompts.system();
-  prompts.set_system(text == "\"\"" ? "" : text);
+  prompts.set_system(without_quotes(text));
   try {
     chat_.talk.require_renders();
   } catch (const Error&) {
@@ -47,7 +57,9 @@ void ChatControls::set_reasoning(const std::string& name, const std::string& val
                                       "\"; there are reasoning, reasoning_budget and reasoning_effort");
   }
   if (name != "reasoning_effort" || value.empty()) return think(value);
-  chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
+  const std::string effort = reasoning_effort("/set " + name, value);
+  chat_.prompts.set_reasoning_effort(effort);
+  chat_.settings.effort = effort;
   chat_.tell(chat_.prompts.describe_thinking() + "\n");
 }
 

@@ -79,8 +79,12 @@ LineEditor::Input MessageReader::next() {
       text.pop_back();
     }
     input = line(kContinued);
-    if (input.outcome == Outcome::EndOfFile && editor_ == nullptr) break;  // what there is counts
+    if (input.outcome == Outcome::EndOfFile && editor_ == nullptr) {  // what there is counts
+      if (block) note("the \"\"\" that begins the last message is never closed: it ends where stdin does");
+      break;
+    }
     const bool given_up = input.outcome == Outcome::CtrlC || input.outcome == Outcome::EndOfFile;
+    if (given_up && editor_ != nullptr) editor_->write("\n");  // the next prompt goes below this one
     if (input.outcome != Outcome::Line) return {given_up ? Outcome::Cleared : input.outcome, {}};
     text += "\n" + input.text;
   }

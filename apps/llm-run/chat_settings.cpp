@@ -23,14 +23,20 @@ using Json = nlohmann::ordered_json;
 struct OptionSetting {
   std::string_view option, setting;
 };
-constexpr OptionSetting kOptionSettings[] = {
-    {"--predict", "predict"},       {"--seed", "seed"},
-    {"--seed", "seed_drawn"},       {"--reverse-prompt", "stop"},
-    {"--reasoning", "reasoning"},   {"--reasoning-budget", "reasoning_budget"},
-    {"--samplers", "samplers"},     {"--sampler-seq", "samplers"},
-    {"--logit-bias", "logit_bias"}, {"--dry-sequence-breaker", "dry_sequence_breaker"},
-    {"--greedy", "temperature"},    {"--greedy", "mirostat"},
-    {"--greedy", "samplers"}};
+constexpr OptionSetting kOptionSettings[] = {{"--predict", "predict"},
+                                             {"--seed", "seed"},
+                                             {"--seed", "seed_drawn"},
+                                             {"--reverse-prompt", "stop"},
+                                             {"--reasoning", "reasoning"},
+                                             {"--reasoning-budget", "reasoning_budget"},
+                                             {"--reasoning-effort", "reasoning_effort"},
+                                             {"--samplers", "samplers"},
+                                             {"--sampler-seq", "samplers"},
+                                             {"--logit-bias", "logit_bias"},
+                                             {"--dry-sequence-breaker", "dry_sequence_breaker"},
+                                             {"--greedy", "temperature"},
+                                             {"--greedy", "mirostat"},
+                                             {"--greedy", "samplers"}};
 
 std::vector<std::string> names_of(const SamplingParameter& p) {
   std::vector<std::string> names{std::string(p.name)};
@@ -259,6 +265,7 @@ Json settings_json(const ChatSettings& settings) {
   json["stop"] = settings.answer.stop_strings;
   json["reasoning"] = name(settings.thinking);
   json["reasoning_budget"] = settings.thinking_budget;
+  json["reasoning_effort"] = settings.effort.empty() ? kTemplatesEffort : settings.effort;
   const SamplerOptions& sampling = settings.answer.sampling;
   for (const SamplingParameter& p : sampling_parameters()) json[std::string(p.name)] = number(sampling, p);
   json["samplers"] = order_text(sampling);
@@ -286,6 +293,8 @@ void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& to
         changed.thinking = thinking_wish("reasoning", value.get<std::string>());
       } else if (name == "reasoning_budget") {
         changed.thinking_budget = std::max(kNoBudget, value.get<std::int64_t>());
+      } else if (name == "reasoning_effort") {
+        changed.effort = reasoning_effort(name, value.get<std::string>());
       } else if (name == "samplers") {
         changed.answer.sampling.order = parse_sampler_names(value.get<std::string>());
       } else if (name == "logit_bias") {

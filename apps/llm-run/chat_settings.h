@@ -22,6 +22,7 @@ struct ChatSettings {
   enum class Seed : std::uint8_t { Given, Drawn, Used } seed = Seed::Drawn;
   ThinkingWish thinking = ThinkingWish::Auto;
   std::int64_t thinking_budget = kNoBudget;
+  std::string effort = {};                           ///< of thinking; empty: the template's
   std::optional<SamplerOptions> before_greedy = {};  ///< what /set greedy off gives back
 };
 

@@ -20,6 +20,13 @@ void restore_thinking(ChatState& chat) {
     note(error.what());
     chat.settings.thinking = ThinkingWish::Auto;
   }
+  try {
+    if (chat.settings.effort != chat.prompts.reasoning_effort())
+      chat.prompts.set_reasoning_effort(chat.settings.effort);
+  } catch (const Error& error) {
+    note(error.what());
+    chat.settings.effort = chat.prompts.reasoning_effort();
+  }
 }
 
 /// What there is to tell of it.
@@ -38,6 +45,20 @@ std::string others_text(std::size_t others) {
   return " and " + number_text(others) + (others == 1 ? " other branch" : " other branches") + " (/fork lists them)";
 }
 
+/// The messages stay without it: what it holds can be computed again.
+bool store_cache(const std::string& path, const Conversation& talk) {
+  if (talk.cached_tokens() == 0) return false;
+  try {
+    talk.save_cache(path);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Io) throw;
+    print_warnings({{"no-cache", std::string(error.what()) +
+                                     ": the chat is saved without its cache, and after /load is read again"}});
+    return false;
+  }
+}
+
 }  // namespace
 
 void store_chat(const std::string& path, const ChatState& chat) {
@@ -46,16 +67,14 @@ void store_chat(const std::string& path, const ChatState& chat) {
   require_saved_chat_or_nothing(path);
   will_write("/save", path);
   will_write("/save", cache_of(path));
-  if (chat.talk.cached_tokens() > 0) {
-    saved.cache = cache_of(path);
-    chat.talk.save_cache(saved.cache);
-  }
+  // First what nothing gives back. It names the cache also where that then does not come: /load says what is missing.
+  if (chat.talk.cached_tokens() > 0) saved.cache = cache_of(path);
   save_chat(path, saved, chat.model);
-  chat.tell("saved in " + path +
-            (saved.cache.empty()
-                 ? ""
-                 : ", the cache (" + bytes_text(std::filesystem::file_size(saved.cache)) + ") in " + saved.cache) +
-            "\n");
+  const bool has_cache = store_cache(saved.cache, chat.talk);
+  chat.tell(
+      "saved in " + path +
+      (has_cache ? ", the cache (" + bytes_text(std::filesystem::file_size(saved.cache)) + ") in " + saved.cache : "") +
+      "\n");
   if (chat.settings.answer.constraint != nullptr)
     chat.tell("(the form of the answers is not saved with them: /grammar or /json gives it again)\n");
 }

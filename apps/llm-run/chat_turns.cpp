@@ -4,6 +4,7 @@
 
 #include "chat_branches.h"
 #include "common/numbers.h"
+#include "common/token_input.h"
 
 namespace llm::app {
 
@@ -24,6 +25,9 @@ void ChatTurns::ask(std::size_t at, std::string text) {
   std::vector<ChatMessage>& messages = chat_.talk.messages;
   std::vector<ChatMessage> before = messages;
   std::string whole = chat_.pending.empty() ? std::move(text) : chat_.pending + "\n" + text;
+  const Tokenizer& tokenizer = chat_.model.tokenizer();
+  warn_of_lost_bytes("the message", whole, tokenizer.encode(whole, {.add_special = false, .parse_special = false}),
+                     tokenizer);
   messages.resize(at);
   messages.push_back({ChatMessage::Role::User, std::move(whole)});
   if (answer_or_go_back(std::move(before))) chat_.pending.clear();

@@ -84,6 +84,8 @@ void add_constraint_options(Command& cli, ConstraintChoice& c) {
 
 void finish_constraint(ConstraintChoice& c, Escapes escapes) {
   const std::vector<std::string> given = forms_in(c);
+  if (c.regex && c.regex->empty())
+    throw Error(ErrorKind::Usage, "option --regex: the pattern is empty, and so would every answer be");
   if (given.size() > 1) {
     throw Error(ErrorKind::Usage, "options " + given[0] + " and " + given[1] + ": an answer has one form only");
   }

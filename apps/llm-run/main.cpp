@@ -62,7 +62,9 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
   prompts.say_what_is_lost();
-  const std::string explained = explain(prompts.from_text({text, {}}), *tokenizer);
+  const Prompt prompt = prompts.from_text({text, {}});
+  warn_of_lost_bytes(prompt, *tokenizer);
+  const std::string explained = explain(prompt, *tokenizer);
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
 }
 
@@ -132,6 +134,7 @@ GenerateResult answer(Model& model, Session& session, SequenceId sequence, std::
     bar->update(static_cast<double>(done) / static_cast<double>(total));
     if (done < total) return;
     bar.reset();
+    set_stop_words("");
     profile.begin("generation");
     on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
     output.begin();
@@ -182,6 +185,7 @@ int dry_run(const RunOptions& options) {
   const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
   Prompt prompt = prompts.from_text({*text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
+  warn_of_lost_bytes(prompt, model->tokenizer());
   write_stdout("prompt                " + number_text(prompt.tokens.ids.size()) + " tokens\n");
   if (const int code = print_plan(); code != 0) return code;
   fit_prompt(prompt, options.context, choose_context(memory_request(*model, session)).context, options.max_tokens);
@@ -203,6 +207,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   prompts.say_what_is_lost();
   Prompt prompt = prompts.from_text({prompt_text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
+  warn_of_lost_bytes(prompt, model->tokenizer());
   verbose("prompt: " + (prompt.made_by.empty() ? "raw text" : "by " + prompt.made_by));
   if (!options.dump_graph.empty())
     dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.tokens.ids.size()));
@@ -248,7 +253,10 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
     if (pace.due(a.ended())) emit_event("decode", {{"tokens", a.tokens().size()}});
   };
   generation.cached = cached;
-  if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
+  if (cache.wanted()) {  // what was read until then is kept
+    set_stop_words(note_line(kStopsBehindStep));
+    on_signal(OnSignal::AskToStop);
+  }
   const GenerateResult result = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
   warn_of_shifts(result, session.context(), generation.keep);
   warn_of_cut_form(result, "a larger -n gives it room");

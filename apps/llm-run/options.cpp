@@ -28,7 +28,6 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-sys", "--system-prompt"},
                               Alias{"-sysf", "--system-prompt-file"},
                               Alias{"-np", "--parallel"},
-                              Alias{"-kvo", "--kv-offload"},
                               Alias{"-rea", "--reasoning"},
                               Alias{"-b", "--batch-size"},
                               Alias{"-ub", "--ubatch-size"},
@@ -116,8 +115,14 @@ void add_chat_options(Command& cli, ChatOptions& o) {
          "the prompt is a message, put into a chat template; fails if there is none (default where the file "
          "has one)");
   format("--no-cnv,--no-conversation", ChatOptions::Format::Raw, "raw completion, without a chat template");
-  cli.add_option("--chat-template", o.template_text,
-                 "the template's name, in the file or of a known format, or its text (default: the file's)")
+  cli.add_option_function<std::string>(
+         "--chat-template",
+         [&o](const std::string& text) {
+           if (text.empty())
+             throw Error(ErrorKind::Usage, "option --chat-template: neither a name nor a text is given");
+           o.template_text = text;
+         },
+         "the template's name, in the file or of a known format, or its text (default: the file's)")
       ->type_name("NAME|TEXT")
       ->take_last();
   cli.add_option("--chat-template-file", o.template_file, "file with the template")->type_name("FILE")->take_last();

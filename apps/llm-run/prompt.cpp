@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "common/input.h"
 #include "common/messages.h"
+#include "common/token_input.h"
 
 namespace llm::app {
 namespace {
@@ -289,12 +290,16 @@ Prompt PromptMaker::finish(Prompt prompt) const {
   return prompt;
 }
 
+void warn_of_lost_bytes(const Prompt& prompt, const Tokenizer& tokenizer) {
+  warn_of_lost_bytes("the prompt", prompt.text.text, prompt.tokens.ids, tokenizer);
+}
+
 std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
   const bool raw = prompt.made_by.empty();
   const std::size_t n = prompt.tokens.ids.size();
   std::string out = "The prompt, " + (raw ? "raw text" : "by " + prompt.made_by) + ", " +
                     number_text(prompt.text.text.size()) + " bytes:\n\n" + prompt.text.text + "\n\nIts " +
-                    number_text(n) + " tokens (" +
+                    number_text(n) + (n == 1 ? " token (" : " tokens (") +
                     (raw ? "prompt: the text" : "template: the template's text, user: the messages'") +
                     ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
   for (std::size_t i = 0; i < n; ++i) {

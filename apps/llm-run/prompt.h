@@ -45,6 +45,8 @@ class PromptMaker {
   /// How much the model is to think from now on. Throws ErrorKind::Usage for On where the template has no variable for
   /// it.
   void set_thinking(ThinkingWish, std::int64_t budget);
+  const std::string& reasoning_effort() const { return effort_; }
+  /// Throws ErrorKind::Usage where the template does not read it.
   void set_reasoning_effort(const std::string&);
   /// "thinking off, at most 100 tokens"
   std::string describe_thinking() const;
@@ -85,6 +87,9 @@ class PromptMaker {
   bool has_kept_switch_ = false;  ///< one says whether the thinking of earlier answers stays
   Choice plain_, with_tools_;
 };
+
+/// Bytes of it that the vocabulary has nothing for.
+void warn_of_lost_bytes(const Prompt&, const Tokenizer&);
 
 /// For --explain-prompt: the text, then a line per token with its id, what made it and what it stands for.
 std::string explain(const Prompt&, const Tokenizer&);

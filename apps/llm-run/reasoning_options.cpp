@@ -44,13 +44,13 @@ const char* name(ThinkingWish wish) {
 }
 
 std::vector<std::string> reasoning_efforts() {
-  std::vector<std::string> efforts{"default"};
+  std::vector<std::string> efforts{kTemplatesEffort};
   efforts.insert(efforts.end(), std::begin(kLevels), std::end(kLevels));
   return efforts;
 }
 
 std::string reasoning_effort(const std::string& option, const std::string& text) {
-  if (text == "default") return {};
+  if (text == kTemplatesEffort) return {};
   if (std::find(std::begin(kLevels), std::end(kLevels), text) != std::end(kLevels)) return text;
   std::string levels;
   for (const std::string& level : reasoning_efforts()) levels += (levels.empty() ? "" : ", ") + level;

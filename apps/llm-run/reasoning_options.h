@@ -39,6 +39,7 @@ struct ReasoningChoice {
 };
 
 /// "" for default. Throws ErrorKind::Usage, with `option` in it, for what is no level.
+inline constexpr const char* kTemplatesEffort = "default";
 std::string reasoning_effort(const std::string& option, const std::string& text);
 
 /// All that it takes.

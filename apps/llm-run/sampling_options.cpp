@@ -156,7 +156,9 @@ void add_bias(const BiasChoice& choice, std::string_view option, const Tokenizer
     options.logit_bias.push_back({choice.token, choice.bias});
     return;
   }
-  for (const Token t : tokenizer.encode(choice.text, {.add_special = false, .parse_special = true})) {
+  const std::vector<Token> tokens = tokenizer.encode(choice.text, {.add_special = false, .parse_special = true});
+  if (tokens.empty()) refuse(option, "the vocabulary has no token for \"" + escaped(choice.text) + "\"");
+  for (const Token t : tokens) {
     options.logit_bias.push_back({t, choice.bias});
   }
 }

@@ -29,6 +29,7 @@ class BpeTokenizer final : public Tokenizer {
 
   void encode_fragments(std::span<const Fragment>, TokenSink&) const override;
   void append_text(Token, std::string& out) const override;
+  bool drops(std::uint8_t byte) const override { return unknown_ == kNoToken && byte_token_[byte] == kNoToken; }
   std::string details() const override { return ", pre-tokenizer " + pre_name_; }
 
   void decode_texts(Warnings&);

@@ -26,6 +26,9 @@ class SpmTokenizer final : public Tokenizer {
 
   void encode_fragments(std::span<const Fragment>, TokenSink&) const override;
   void append_text(Token, std::string& out) const override;
+  bool drops(std::uint8_t byte) const override {
+    return vocabulary().special.unk == kNoToken && byte_token_[byte] == kNoToken;
+  }
 
   void index_texts(Warnings&);
   void rank_scores();

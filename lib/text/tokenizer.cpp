@@ -1,6 +1,7 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "text/special_matcher.h"
 #include "text/token_sink.h"
@@ -89,6 +90,24 @@ EncodedPrompt Tokenizer::encode(const PromptText& prompt, AddSpecial add) const 
   out.ids = std::move(sink.ids());
   out.sources = sources_of(out.ids, sink.ends(), prompt.user);
   return out;
+}
+
+std::map<std::uint8_t, std::size_t> Tokenizer::lost_bytes(std::string_view text, std::span<const Token> ids) const {
+  std::array<std::size_t, 256> there{};
+  for (const char c : text) ++there[static_cast<std::uint8_t>(c)];
+  std::map<std::uint8_t, std::size_t> lost;
+  for (unsigned b = 0; b < there.size(); ++b) {
+    const auto byte = static_cast<std::uint8_t>(b);
+    if (there[b] > 0 && drops(byte)) lost[byte] = there[b];
+  }
+  if (lost.empty()) return lost;
+  for (const Token token : ids) {  // those of tokens that have several bytes
+    for (const char c : piece(token, true)) {
+      const auto found = lost.find(static_cast<std::uint8_t>(c));
+      if (found != lost.end() && --found->second == 0) lost.erase(found);
+    }
+  }
+  return lost;
 }
 
 /// The bytes of each token, which end at `ends`, and whose they are.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -98,6 +99,10 @@ class Tokenizer {
   /// A rendered prompt, with the origin of each token.
   EncodedPrompt encode(const PromptText&, AddSpecial = AddSpecial::AsFileSays) const;
 
+  /// The bytes of a text for which `ids`, its encoding, have nothing, since the vocabulary has no token for them and no
+  /// unknown one either: by their values, how many of each.
+  std::map<std::uint8_t, std::size_t> lost_bytes(std::string_view text, std::span<const Token> ids) const;
+
   std::size_t n_vocab() const;
   const SpecialTokens& special() const;
   TokenKind kind(Token) const;
@@ -127,6 +132,9 @@ class Tokenizer {
   virtual void encode_fragments(std::span<const Fragment>, TokenSink&) const = 0;
   /// Appends the bytes of a token that stands for text (not Control, Unknown or Unused).
   virtual void append_text(Token, std::string& out) const = 0;
+  /// Where such a byte is part of no token of several bytes, the text loses it. For vocabularies that leave texts as
+  /// they are.
+  virtual bool drops(std::uint8_t) const { return false; }
   /// Follows the model's name in describe(), e.g. ", pre-tokenizer qwen2".
   virtual std::string details() const { return {}; }
 

@@ -157,6 +157,10 @@ TEST_CASE("ids are read as JSON or as numbers between spaces", "[apps]") {
   };
   CHECK(json_of("llm-perplexity", with(id_file(folder, ids))) ==
         json_of("llm-perplexity", with(write_file(folder / "words", words))));
+  const std::string of_controls = write_file(folder / "controls", "1 2 1 2 1 2 1 2");  // tokens that no text has
+  const std::string said = output_of("llm-perplexity", {"-m", path, "-c", "8", "--tokens", of_controls});
+  CHECK_THAT(said, contains(" nats over 3 tokens\n"));
+  CHECK_THAT(said, !contains("byte"));
   check_fails(2, "267", "llm-perplexity", with(write_file(folder / "large", "1 2 267")));
   check_fails(2, "-1", "llm-perplexity", with(write_file(folder / "negative", "[1, -1]")));
   check_fails(2, "1.5", "llm-perplexity", with(write_file(folder / "real", "1 1.5")));

@@ -302,6 +302,10 @@ TEST_CASE("options that change nothing are warned about", "[quantize]") {
   CHECK_THAT(shadowed, contains("\"attn_q=Q5_0\" changes nothing"));
   CHECK(shadowed.find("\"attn=Q8_0\"") == std::string::npos);
   CHECK(said({dense, "F16", "--tensor-type", "attn_q=Q8_0"}).empty());
+  // Several in one, as with other lists; other commas are the pattern's.
+  const std::string listed = said({dense, "Q4_0", "--tensor-type", "atn_q=q8_0,at{2,3}n_k=q5_0"});
+  CHECK_THAT(listed, contains("\"atn_q=Q8_0\" changes nothing"));
+  CHECK_THAT(listed, contains("\"at{2,3}n_k=Q5_0\" changes nothing"));
 
   CHECK_THAT(said({dense, "Q4_0", "--imatrix", imatrix}),
              contains("has no entry for 6 tensors, the first tensor \"blk.0.ffn_gate.weight\": quantised as without an "

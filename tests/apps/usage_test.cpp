@@ -160,3 +160,56 @@ TEST_CASE("a backend that nobody knows is a wrong word, as others are", "[apps]"
   const std::string model = write_model(folder, tiny_model());
   check_fails(2, "unknown backend \"abacus\"; there are: cpu, ", "llm-bench", {"-m", model, "--backend", "abacus"});
 }
+
+TEST_CASE("bytes that the vocabulary has nothing for are told by all who read texts", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model({.tokenizer = TinyTokenizer::BpeWithGaps}));
+  const std::string text = write_file(folder / "text", std::string(20, 'a') + '\x04'),
+                    matrix = (folder / "i.gguf").string();
+  const std::vector<std::pair<std::string, std::vector<std::string>>> runs{
+      {"llm-inspect", {"tokenize", model, "-f", text}},
+      {"llm-perplexity", {"-m", model, "-f", text, "-c", "8"}},
+      {"llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", matrix}}};
+  for (const auto& [name, run] : runs) {
+    INFO(name);
+    const Outcome o = run_program(name, run);
+    CHECK(o.code == 0);
+    CHECK_THAT(o.err, contains("warning[missing-bytes]: "));
+    CHECK_THAT(o.err, contains("the vocabulary has no token for 1 byte of it (\"\\x04\")"));
+  }
+}
+
+TEST_CASE("--kv-offload has its short name in all programs that run a model", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const std::string text = write_file(folder / "text", std::string(200, 'a'));
+  (void)output_of("llm-bench", {"-m", model, "-p", "4", "-n", "0", "-r", "1", "-kvo"});
+  (void)output_of("llm-perplexity", {"-m", model, "-f", text, "-c", "8", "-nkvo", "-kvo"});
+  (void)output_of("llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", (folder / "i.gguf").string(), "-kvo"});
+  (void)output_of("llm-run", {"-m", model, "-p", "a", "-n", "1", "-kvo"});
+}
+
+TEST_CASE("--usage is --help, and names of llama-quantize's are known", "[apps]") {
+  for (const char* name : {"llm-run", "llm-inspect", "llm-bench", "llm-perplexity", "llm-quantize", "llm-imatrix"})
+    CHECK(output_of(name, {"--usage"}) == output_of(name, {"--help"}));
+  for (const char* option : {"--include-weights", "--exclude-weights", "--tensor-type-file"}) {
+    check_fails(2, "option " + std::string(option) + " is recognised, not supported: ", "llm-quantize",
+                {"a", "b", "Q8_0", option, "x"});
+  }
+}
+
+TEST_CASE("a page of help has the commonest options of each program", "[apps]") {
+  for (const auto& [name, option] :
+       std::vector<std::pair<std::string, std::string>>{{"llm-bench", "--n-prompt"},
+                                                        {"llm-perplexity", "--chunks"},
+                                                        {"llm-quantize", "--imatrix"},
+                                                        {"llm-imatrix", "--output-file"}}) {
+    INFO(name);
+    const std::string brief = output_of(name, {"--help"}), all = output_of(name, {"--help-all"});
+    CHECK_THAT(brief, contains(option));
+    CHECK_THAT(brief, contains(" more options: " + name + " --help-all, man " + name + "\n"));
+    CHECK_THAT(brief, !contains("--error-format"));
+    CHECK_THAT(all, contains("--error-format"));
+    CHECK(brief.size() < all.size());
+  }
+}

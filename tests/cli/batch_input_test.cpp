@@ -19,7 +19,7 @@ std::string message(const Json& line) { return line["error"].is_null() ? "" : li
 
 TEST_CASE("a line of carriage returns alone is no row that can be run") {
   const Bench bench;
-  CHECK(bench({"--batch", bench.file("in.jsonl", "\r\r\n").string()}).code == 7);
+  CHECK(bench({"--batch", bench.file("in.jsonl", "\r\r\n{\"prompt\":\"ab\"}\n").string()}).code == 7);
 }
 
 TEST_CASE("a row that nests deeper than any stack fails alone") {
@@ -402,19 +402,34 @@ TEST_CASE("a document of JSON is no file of rows") {
   CHECK(bench({"--batch", bench.file("in.jsonl", "{\"promt\":\"ab\"}").string()}).code == 7);
 }
 
-TEST_CASE("lines that are no JSON are said to be prompts, if all of them are") {
+TEST_CASE("a file without a line of JSON is refused, with what it may be") {
   const Bench bench;
-  const std::string advice = "is JSON; with --batch-format lines each line is a prompt";
-  const auto plain = bench.file("plain", "Once upon\na time\n");
-  const Outcome o = bench({"--batch", plain.string()});
-  CHECK(o.code == 7);
-  CHECK(contains(o.err, "note: no line of " + plain.string() + " " + advice));
-  CHECK(bench({"--batch", plain.string(), "--batch-format", "lines"}).code == 0);
-  for (const char* rows : {"Once upon\n{\"prompt\":\"ab\"}\n", "{\"prompt\":\"ab\n"}) {
-    INFO(rows);
-    CHECK_FALSE(contains(bench({"--batch", bench.file("some", rows).string()}).err, advice));
-  }
+  const std::string lines = "--batch-format lines takes each line as a prompt";
+  const auto refusal = [&](const char* text) {
+    const Outcome o = bench({"--batch", bench.file("plain", text).string()});
+    CHECK(o.code == 2);
+    CHECK(o.out.empty());
+    CHECK(contains(o.err, "plain: no line of it is JSON (line 1: "));
+    return o.err;
+  };
+  CHECK(contains(refusal("Once upon\na time\n"), "; " + lines));
+  CHECK(contains(refusal("id,text\n1,Once upon\n"), "; --batch-format csv reads a table, " + lines));
+  CHECK(contains(refusal("prompt\nOnce upon\n"), "; --batch-format csv reads a table, "));
+  CHECK(contains(refusal("{'prompt':'ab'}\n{'prompt':'cd'}\n"), "; each line is an object, keys and texts in double"));
+  CHECK(contains(refusal("{\"prompt\":\"ab\n"), "; each line is an object"));
+  CHECK(bench({"--batch", bench.file("plain", "Once upon\na time\n").string(), "--batch-format", "lines"}).code == 0);
+  CHECK(bench({"--batch", bench.file("some", "Once upon\n{\"prompt\":\"ab\"}\n").string()}).code == 7);
   CHECK(contains(bench({"--batch", "-"}).err, "stdin: there are no rows in it"));
+}
+
+TEST_CASE("a name's ending counts in capitals, too") {
+  const Bench bench;
+  const Outcome table = bench({"--batch", bench.file("T1.CSV", "id,prompt\na,ab\n").string()});
+  CHECK(table.code == 0);
+  CHECK(parse_lines(table.out).at(0)["custom_id"] == "a");
+  const Outcome text = bench({"--batch", bench.file("T1.Txt", "ab\ncd\n").string()});
+  CHECK(text.code == 0);
+  CHECK(parse_lines(text.out).size() == 2);
 }
 
 TEST_CASE("a key that means nothing is told with its line and the one that is meant") {

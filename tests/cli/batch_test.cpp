@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <random>
 #include <thread>
 
@@ -371,6 +372,14 @@ TEST_CASE("columns fill the prompt of a row") {
   CHECK(some.code == 7);
   CHECK(contains(some.out, "no column is called \\\"word\\\""));
 
+  // A null is a column all the same; the list has the names of all rows.
+  const Outcome a_null = objects("{\"id\":1,\"t\":null,\"text\":\"q\"}\n{\"id\":2,\"text\":\"q\"}\n", "{text} {t}");
+  CHECK(a_null.code == 7);
+  CHECK(contains(a_null.out, "\\\"t\\\" is null, and the prompt needs it"));
+  CHECK(contains(a_null.out, "no column is called \\\"t\\\""));
+  const Outcome all = objects("{\"id\":1,\"t\":null}\n{\"id\":2,\"text\":\"q\"}\n", "{nothing}");
+  CHECK(all.code == 2);
+  CHECK(contains(all.err, "there are \"id\", \"t\", \"text\""));
   const Outcome same = objects("{\"id\":\"a\",\"word\":\"x\"}\n", "word {{word}}");
   CHECK(same.code == 2);
   CHECK(contains(same.err, "option --template-row: no {COLUMN} in it: every row would have the same prompt"));
@@ -388,7 +397,13 @@ TEST_CASE("log probabilities are told with their alternatives") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"abc","temperature":0,"logprobs":3,"max_tokens":4})");
   const auto line = parse_lines(bench({"--batch", input.string()}).out).at(0);
-  const Json content = line["response"]["body"]["choices"][0]["logprobs"]["content"];
+  const Json choice = line["response"]["body"]["choices"][0], logprobs = choice["logprobs"];
+  const std::string chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  const auto chat = bench.file("chat.jsonl", R"({"messages":[{"role":"user","content":"abc"}],"temperature":0,)"
+                                             R"("logprobs":3,"max_tokens":4})");
+  const auto chat_line = parse_lines(bench({"--batch", chat.string(), "--chat-template", chat_template}).out).at(0);
+  const Json chat_choice = chat_line["response"]["body"]["choices"][0], content = chat_choice["logprobs"]["content"];
+  CHECK(chat_choice["message"]["content"] == choice["text"]);
   REQUIRE(content.size() == 4);
   for (const Json& token : content) {
     REQUIRE(token["top_logprobs"].size() == 3);
@@ -396,6 +411,24 @@ TEST_CASE("log probabilities are told with their alternatives") {
     CHECK(token["logprob"] < 0);
     CHECK(token["top_logprobs"][0]["logprob"] >= token["top_logprobs"][1]["logprob"]);
   }
+  // The form of completions says the same, in lists.
+  CHECK_FALSE(logprobs.contains("content"));
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    INFO(list);
+    REQUIRE(logprobs[list].size() == 4);
+  }
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const std::string token = content[i]["token"];
+    CHECK(logprobs["tokens"][i] == token);
+    CHECK(logprobs["token_logprobs"][i] == content[i]["logprob"]);
+    for (const Json& best : content[i]["top_logprobs"])
+      CHECK(logprobs["top_logprobs"][i][best["token"].get<std::string>()] == best["logprob"]);
+    CHECK(logprobs["top_logprobs"][i].size() == 3);
+    CHECK(logprobs["text_offset"][i] == at);
+    at += token.size();  // of ASCII
+  }
+  CHECK(at == choice["text"].get<std::string>().size());
 }
 
 TEST_CASE("templates read the time at which a batch began, also when it goes on") {
@@ -418,6 +451,11 @@ TEST_CASE("templates read the time at which a batch began, also when it goes on"
   REQUIRE(lines.size() == 2);
   const auto tokens = [&](std::size_t i) { return lines[i]["response"]["body"]["usage"]["prompt_tokens"].get<int>(); };
   CHECK(tokens(0) == tokens(1));
+  const auto created = [&](std::size_t i) { return lines[i]["response"]["body"]["created"]; };
+  CHECK(created(0) == Json::parse(read_file(out + ".state"))["time"]);
+  CHECK(created(1) == created(0));
+  CHECK(created(0).get<std::int64_t>() <= std::time(nullptr));
+  CHECK(created(0).get<std::int64_t>() > std::time(nullptr) - 600);
 }
 
 TEST_CASE("a row says that it wants no log probabilities") {
@@ -743,4 +781,64 @@ TEST_CASE("an interrupt finishes the rows that run") {
   CHECK(lines.size() >= 4);
   CHECK(lines.size() < 200);
   for (const Json& line : lines) CHECK(line["response"]["body"]["usage"]["completion_tokens"] == 200);
+}
+
+TEST_CASE("a damaged state can be removed, the results stay") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"prompt\":\"cd\"}\n");
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "-s", "4", "--resume"};
+  REQUIRE(bench(command).code == 0);
+  const std::string whole = read_file(out);
+  bench.file("out.jsonl.state", "{\"format\":");
+  const Outcome damaged = bench(command);
+  CHECK(damaged.code == 2);
+  CHECK(contains(damaged.err, "out.jsonl.state: is damaged; without this file --resume goes on"));
+  bench.file("out.jsonl.state", "{\"format\": 1}");
+  CHECK(contains(bench(command).err, "is not the state of a batch of this version; without this file"));
+  std::filesystem::remove(bench.path("out.jsonl.state"));
+  CHECK(bench(command).code == 0);
+  CHECK(read_file(out) == whole);
+}
+
+TEST_CASE("a file that holds no results is not said to hold some") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n");
+  const auto refusal = [&](const std::string& text) {
+    const auto out = bench.file("out", text);
+    const Outcome o = bench({"--batch", input.string(), "-o", out.string()});
+    CHECK(o.code == 2);
+    CHECK(read_file(out) == text);
+    return o.err;
+  };
+  CHECK(contains(refusal("my notes\nof today\n"), "out: is there already, and what it begins with is no result"));
+  CHECK(contains(refusal("my notes"), "-o names another file, --force writes over it"));
+  const std::string result = R"({"id":"batch_req_000001","custom_id":"line-1","error":null})";
+  CHECK(contains(refusal(result + "\n"), "there are results in it"));
+  CHECK(contains(refusal(result.substr(0, 30)), "there are results in it"));  // that was cut
+}
+
+TEST_CASE("the state stands beside the file that a link leads to") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n");
+  std::filesystem::create_directory(bench.path("far"));
+  std::filesystem::create_symlink("far/out.jsonl", bench.path("link"));
+  CHECK(bench({"--batch", input.string(), "-o", bench.path("link").string()}).code == 0);
+  CHECK(std::filesystem::exists(bench.path("far/out.jsonl.state")));
+  CHECK_FALSE(std::filesystem::exists(bench.path("link.state")));
+  CHECK_FALSE(contains(bench({"--batch", input.string(), "-o", bench.path("far/out.jsonl").string(), "--resume"}).err,
+                       "no-state"));
+}
+
+TEST_CASE("rows that are wrong are to be corrected before they are tried again") {
+  const Bench bench;
+  const auto out = bench.path("out.jsonl");
+  const Outcome wrong =
+      bench({"--batch", bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"promt\":1}\n").string(), "-o", out.string()});
+  CHECK(wrong.code == 7);
+  CHECK(contains(wrong.err, "; --retry-failed runs rows again that were corrected\n"));
+  const auto corrected = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"prompt\":\"cd\"}\n");
+  CHECK(bench({"--batch", corrected.string(), "-o", out.string(), "--retry-failed"}).code == 0);
+  const Outcome late = bench({"--batch", corrected.string(), "-o", out.string(), "--force", "--max-time", "0.000001"});
+  CHECK(contains(late.err, "; --retry-failed runs what failed again\n"));
 }

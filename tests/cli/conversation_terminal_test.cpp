@@ -562,3 +562,19 @@ TEST_CASE("while an answer is stopped by Ctrl-Z the terminal is the shell's") {
   t.until("over");
   CHECK(t.end() == 0);
 }
+
+TEST_CASE("Ctrl-C inside a message of several lines drops it, and the next prompt stands below") {
+  const ConversationBench bench;
+  for (const std::string_view key : {kInterrupt, kEnd}) {
+    Terminal t(bench.command(kShort));
+    to_prompt(t);
+    t.type("abc \\\r");
+    t.until("\u2026 ");
+    t.type(key);
+    CHECK(contains(to_prompt(t), "\n"));
+    t.type("/context\r");
+    CHECK_FALSE(contains(to_prompt(t), "abc"));
+    t.type(kEnd);
+    CHECK(t.end() == 0);
+  }
+}

@@ -351,6 +351,34 @@ TEST_CASE("a file that cannot be written ends no chat") {
   }
 }
 
+#ifndef LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER
+TEST_CASE("a chat is saved where its cache finds no room") {
+  const ConversationBench bench;
+  const std::vector<std::string> loud{"-n", "12", "--temp", "0"};
+  const std::string file = bench.path("chat.json").string();
+  const std::string ask = "Tell me a story.\n";
+  const Command chat = bench.command(loud);
+  std::string call = chat.program.string();
+  for (const std::string& argument : chat.arguments) call += " " + argument;
+  // The messages are some 1,500 bytes, the cache is 256 KiB.
+  Command limited{.program = "/bin/bash", .arguments = {"-c", "ulimit -f 4; exec " + call}};
+  limited.environment = chat.environment;
+  limited.input_file = bench.write("input", ask + "/save " + file + "\n" + ask).string();
+  const Outcome o = run(limited);
+  INFO(o.err);
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "warning[no-cache]: "));
+  CHECK(contains(o.err, "saved in " + file + "\n"));
+  CHECK_FALSE(std::filesystem::exists(file + ".cache"));
+  CHECK(Json::parse(read_file(file))["messages"].size() == 2);
+  CHECK(o.out == bench.pipe(ask + ask, loud).out);
+  const Outcome loaded = bench.pipe("/load " + file + "\n" + ask, loud);
+  CHECK(loaded.code == 0);
+  CHECK(contains(loaded.err, "the conversation will be read again"));
+  CHECK(o.out.ends_with(loaded.out));
+}
+#endif
+
 TEST_CASE("paths of commands may begin in the home folder, settings are shown as they were given") {
   const ConversationBench bench;
   Command c = bench.command(kShort);
@@ -690,4 +718,24 @@ TEST_CASE("a line that is not UTF-8 is warned about in a chat as in a file") {
   const Outcome told = bench.pipe("Hello\n/stop a\\\nb\nH\xe9llo\n", {"-n", "3", "--temp", "0", "--strict"});
   CHECK(told.code == 10);
   CHECK(contains(told.err, "warning[not-utf8]: stdin, line 4: is not UTF-8"));
+}
+
+TEST_CASE("quotes around a system text are no part of it") {
+  const ConversationBench bench;
+  const auto text = [&](const std::string& given) {
+    return bench.pipe("/system " + given + "\n/system\n", {"-q"}).err;
+  };
+  CHECK(contains(text("\"Talk like a pirate\""), "\nTalk like a pirate\n"));
+  CHECK(contains(text("Say \"Ahoy\""), "\nSay \"Ahoy\"\n"));
+  CHECK(contains(text("\"Ahoy\" or \"Arr\""), "\n\"Ahoy\" or \"Arr\"\n"));
+}
+
+TEST_CASE("a block that is never closed is told") {
+  const ConversationBench bench;
+  const Outcome o = bench.pipe("\"\"\"\nTell me\na story.\n", {"-n", "12", "--temp", "0"});
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "note: the \"\"\" that begins the last message is never closed"));
+  const Outcome closed = bench.pipe("\"\"\"\nTell me\na story.\n\"\"\"\n", {"-n", "12", "--temp", "0"});
+  CHECK_FALSE(contains(closed.err, "never closed"));
+  CHECK(o.out == closed.out);
 }

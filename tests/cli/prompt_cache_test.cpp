@@ -159,3 +159,21 @@ TEST_CASE("a context that was shifted is not kept") {
   CHECK_THAT(o.err, contains("is not written"));
   CHECK_FALSE(std::filesystem::exists(bench.cache()));
 }
+
+TEST_CASE("a signal while the prompt is read is answered at once, and nothing is printed for no answer") {
+  const TempDir folder;
+  const auto model = folder / "long.gguf";
+  tiny_model({.layers = 2, .context = 100000, .tokenizer = TinyTokenizer::Bpe}).write(model);
+  const auto prompt = folder.write("prompt", std::string(80000, 'c'));
+  const std::string files = (folder / "f").string();
+  const std::string script =
+      "\"$0\" -m \"$1\" -no-cnv -f \"$2\" -n 1 --prompt-cache \"$3.cache\" --events \"$3.events\" > \"$3.out\" & until "
+      "grep -q prefill \"$3.events\" 2> /dev/null; do kill -0 $! || exit 99; done; kill -TERM $!; wait $!";
+  const Outcome o =
+      run({.program = "/bin/sh",
+           .arguments = {"-c", script, program("llm-run").string(), model.string(), prompt.string(), files}});
+  CHECK(o.code == 128 + SIGTERM);
+  CHECK_THAT(o.err, contains("note: stopping, when the step that is computed has ended\n"));
+  CHECK(std::filesystem::file_size(files + ".out") == 0);
+  CHECK(std::filesystem::exists(files + ".cache"));
+}

@@ -326,6 +326,20 @@ TEST_CASE("/think says how much to think") {
   CHECK(contains(bench.pipe("/set reasoning-effort high\n", {"--chat-template", effort}).err,
                  "thinking as the chat template has it, effort high\n"));
   CHECK(bench.pipe("/set reasoning-effort high\n", {"--chat-template", t}).code == 2);
+  const auto eager = bench.folder / "eager.json";
+  const Outcome set =
+      bench.pipe("/set reasoning-effort high\n/set\n/save " + eager.string() + "\n", {"--chat-template", effort});
+  CHECK(contains(set.err, "\nreasoning_effort      \"high\"\n"));
+  CHECK(Json::parse(read_file(eager))["settings"]["reasoning_effort"] == "high");
+  const std::string load = "/load " + eager.string() + "\n/think\n";
+  CHECK(contains(bench.pipe(load, {"--chat-template", effort}).err, ", effort high\n"));
+  CHECK(contains(bench.pipe("/think\n", {"--chat-template", effort, "--load", eager.string()}).err, ", effort high\n"));
+  CHECK(contains(
+      bench.pipe("/think\n", {"--chat-template", effort, "--load", eager.string(), "--reasoning-effort", "low"}).err,
+      ", effort low\n"));
+  const Outcome unread = bench.pipe(load, {"--chat-template", t, "-lv", "3"});
+  CHECK(unread.code == 0);
+  CHECK(contains(unread.err, "note: this chat template does not read reasoning_effort\n"));
   CHECK(contains(bench.pipe("/set reasoning_budget 3\n", {"--chat-template", t}).err, "at most 3 tokens"));
   CHECK(contains(bench.pipe("/set reasonings 3\n", {"--chat-template", t}).err, "no setting is called"));
   CHECK(bench.pipe("/think much\n", {"--chat-template", t}).code == 2);

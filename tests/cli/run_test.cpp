@@ -579,3 +579,51 @@ TEST_CASE("a dry run refuses what the run would refuse") {
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == bench({"-p", "a", "-n", "1", "-l", "99999+1"}).code);
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == 2);
 }
+
+TEST_CASE("bytes that the vocabulary has nothing for are told") {
+  const RunBench bench(tiny_model({.context = 200, .tokenizer = TinyTokenizer::BpeWithGaps}));
+  const std::string text = "a\x04z \xF1\x80\x80\x80 c\x04";
+  const std::string lost = "the vocabulary has no token for 3 bytes of it (\"\\x04\", \"\\xf1\"), and the model gets";
+  const std::string warning = "warning[missing-bytes]: ";
+  const auto file = bench.file("text", text).string();
+  for (const char* option : {"-f", "-bf"}) {
+    const Outcome o = bench({option, file, "-no-cnv", "-n", "1"});
+    CHECK(o.code == 0);
+    CHECK(contains(o.err, warning + "the prompt: " + lost));
+    CHECK(o.err.find(warning) == o.err.rfind(warning));
+  }
+  CHECK(contains(bench({"-bf", file, "-no-cnv", "--explain-prompt"}).err, warning));
+  CHECK(contains(bench({"-bf", file, "-no-cnv", "--dry-run"}).err, warning));
+  CHECK_FALSE(contains(bench({"-p", "abc", "-no-cnv", "-n", "1"}).err, warning));
+  const std::string rows = R"({"prompt":"abc"}
+{"prompt":"a\u0004c"}
+{"prompt":"b\u0004\u0004c"}
+)";
+  const Outcome batch = bench({"--batch", bench.file("rows.jsonl", rows).string(), "-n", "1"});
+  CHECK(batch.code == 0);
+  CHECK(contains(batch.err, warning + "line 2: the vocabulary has no token for 1 byte of it (\"\\x04\"), and the model "
+                                      "gets the text without, and 1 more like it"));
+  const Outcome chat = run({.program = "/bin/sh",
+                            .arguments = {"-c", "printf 'a\\004c\\n' | \"$0\" -m \"$1\" -i --chat-template chatml -n 1",
+                                          program("llm-run").string(), bench.model().string()}});
+  CHECK(chat.code == 0);
+  CHECK(contains(chat.err, warning + "the message: "));
+  const Outcome bias = bench({"-p", "abc", "-no-cnv", "-n", "1", "-l", "\"\\x04\"+5"});
+  CHECK(bias.code == 2);
+  CHECK(contains(bias.err, "the vocabulary has no token for \"\\x04\""));
+}
+
+TEST_CASE("a regular expression and a chat template are not empty") {
+  const RunBench bench;
+  for (const char* option : {"--regex", "--chat-template"}) {
+    const Outcome o = bench({"-p", "abc", "-n", "1", option, ""});
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "option " + std::string(option) + ": "));
+  }
+}
+
+TEST_CASE("one token is told as one") {
+  const RunBench bench(tiny_model({.tokenizer = TinyTokenizer::Bpe}));
+  CHECK(contains(bench({"-p", "x", "-no-cnv", "--explain-prompt"}).out, "\nIts 1 token ("));
+  CHECK(contains(bench({"-p", "xz", "-no-cnv", "--explain-prompt"}).out, "\nIts 2 tokens ("));
+}

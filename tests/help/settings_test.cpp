@@ -187,6 +187,14 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
       typo.err,
       "warning[unknown-variable]: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
   CHECK(bench({"-n", "1", "--strict"}, {{"LLM_RUN_TOPK", "3"}}).code == 10);
+  for (const auto& [short_name, long_name] : Environment{{"LLM_RUN_N", "LLM_RUN_PREDICT"},
+                                                         {"LLM_RUN_NP", "LLM_RUN_PARALLEL"},
+                                                         {"LLM_RUN_T", "LLM_RUN_THREADS"},
+                                                         {"LLM_RUN_M", "LLM_RUN_MODEL"},
+                                                         {"LLM_RUN_NGL", "LLM_RUN_GPU_LAYERS"}}) {
+    CHECK(contains(bench({"-n", "1"}, {{short_name, "1"}}).err,
+                   short_name + " has no effect: there is no such setting; did you mean " + long_name + "?"));
+  }
   CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_CTX_SZIE", "5"}}).err,
                  "warning[unknown-variable]: LLAMA_ARG_CTX_SZIE has no effect: there is no such setting; did you mean "
                  "LLAMA_ARG_CTX_SIZE?"));

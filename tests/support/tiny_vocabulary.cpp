@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,9 @@ std::vector<std::string> byte_characters() {
   return out;
 }
 
-void set_bpe_tokenizer(TinyFile& f) {
+void set_bpe_tokenizer(TinyFile& f, std::initializer_list<std::size_t> gaps) {
   std::vector<std::string> tokens = byte_characters();
+  for (const std::size_t byte : gaps) tokens[byte] = "unused" + std::to_string(byte);
   for (const char* token : {"ab", "abc", "<|end|>"}) tokens.emplace_back(token);
   std::vector<std::int32_t> types(tokens.size(), 1);
   types.back() = 3;
@@ -67,7 +69,8 @@ int tiny_vocabulary(TinyTokenizer t) { return t == TinyTokenizer::Spm ? 267 : 25
 
 void set_tiny_vocabulary(TinyFile& f, TinyTokenizer t) {
   if (t == TinyTokenizer::Spm) set_spm_tokenizer(f);
-  if (t == TinyTokenizer::Bpe) set_bpe_tokenizer(f);
+  if (t == TinyTokenizer::Bpe) set_bpe_tokenizer(f, {});
+  if (t == TinyTokenizer::BpeWithGaps) set_bpe_tokenizer(f, {0x04, 0xf1});
 }
 
 }  // namespace llm::test

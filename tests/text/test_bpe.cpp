@@ -181,3 +181,20 @@ TEST_CASE("threads that share a tokenizer get the same ids", "[bpe]") {
   for (std::thread& thread : threads) thread.join();
   for (const Ids& result : results) CHECK(result == expected);
 }
+
+TEST_CASE("bytes that a text loses are told by their values", "[bpe]") {
+  VocabularyFile v = bpe_vocabulary();
+  v.texts[0x04] = "unused4", v.texts[0xF1] = "unusedF1", v.texts['y'] = "unusedY";
+  v.add("<y>", TokenKind::UserDefined);
+  const LoadedTokenizer t = v.load();
+  using Lost = std::map<std::uint8_t, std::size_t>;
+  const auto lost = [&](const std::string& text) { return t->lost_bytes(text, t->encode(text, kPlain)); };
+  CHECK(lost("a\x04z \xF1\x80\x80\x80 \x04").size() == 2);
+  CHECK(lost("a\x04z \xF1\x80\x80\x80 \x04") == Lost{{0x04, 2}, {0xF1, 1}});
+  CHECK(lost("ab z").empty());
+  CHECK(lost("<y>").empty());  // where a token has it, nothing is lost
+  CHECK(lost("<y>y") == Lost{{'y', 1}});
+  v.unk = static_cast<std::uint32_t>(v.add("<unk>", TokenKind::Unknown));
+  const LoadedTokenizer with_unknown = v.load();
+  CHECK(with_unknown->lost_bytes("\x04", with_unknown->encode("\x04", kPlain)).empty());
+}
