@@ -21,6 +21,7 @@ constexpr std::uint64_t kMaxTensors = 262'144;
 constexpr std::uint64_t kMaxKeyBytes = 65'535;  // the format's own limits: keys, tensor names, dimensions
 constexpr std::uint64_t kMaxNameBytes = 64;
 constexpr std::uint64_t kMaxStringBytes = 64u << 20;
+constexpr std::uint64_t kMaxStrings = 64u << 20;  ///< of an array; 1 GiB, before one of them is looked at
 constexpr std::uint64_t kMaxDim = std::uint64_t{1} << 40;
 constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::uint32_t kMinAlignment = 8;
@@ -220,6 +221,8 @@ void GgufReader::read_array(Metadata::Entry& e) {
   if (e.count > in_.remaining() / least)
     in_.fail(e.offset, "array of " + number(e.count) + " elements of type " + std::string(name(e.element)) +
                            " cannot fit in the " + number(in_.remaining()) + " bytes left in the file");
+  if (strings && e.count > kMaxStrings)
+    in_.fail(e.offset, "array of " + number(e.count) + " strings, at most " + number(kMaxStrings) + " are supported");
   if (!strings) {
     e.raw = in_.take(e.count * least, "the array");
     if (e.element != GgufType::Bool) return;

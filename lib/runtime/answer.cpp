@@ -13,19 +13,11 @@
 namespace llm {
 namespace {
 
-std::vector<Token> end_tokens(const Tokenizer& tokenizer) {
-  std::vector<Token> found;
-  for (std::size_t t = 0; t < tokenizer.n_vocab(); ++t) {
-    if (tokenizer.is_end_of_generation(static_cast<Token>(t))) found.push_back(static_cast<Token>(t));
-  }
-  return found;
-}
-
 /// With the end tokens banned if they are to be ignored.
 SamplerOptions sampling_of(const AnswerOptions& options, const Tokenizer& tokenizer) {
   SamplerOptions sampling = options.sampling;
   if (options.end_token == AnswerOptions::EndToken::Ignored) {
-    for (const Token t : end_tokens(tokenizer)) {
+    for (const Token t : tokenizer.end_tokens()) {
       sampling.logit_bias.push_back({t, -std::numeric_limits<float>::infinity()});
     }
   }

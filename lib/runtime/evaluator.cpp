@@ -257,7 +257,7 @@ void Evaluator::finish_oldest() {
 void Evaluator::fail_numeric(const Evaluating& failed, std::size_t row) {
   settle();
   const StepData& data = failed.data;
-  const std::int32_t position = data.positions[static_cast<std::size_t>(data.out_rows[row])];
+  auto token = static_cast<std::size_t>(data.out_rows[row]);
   // A recurrent state that the step, or one behind it, has gone on with is no longer what the step read: then eval()
   // makes it again.
   const bool repeatable =
@@ -271,10 +271,14 @@ void Evaluator::fail_numeric(const Evaluating& failed, std::size_t row) {
     program.wait(program.submit(data, {}, failed.outputs()));  // writes the same rows to the same slots again
     program.observe(nullptr);
     cause = watcher.explain(failed.program->graph);
+    // The row that is looked at may be another token's, which only sees the one with the fault.
+    const auto first = watcher.row_of(failed.program->graph.bucket().tokens);
+    if (first && *first < data.positions.size()) token = *first;
   }
-  throw Error(ErrorKind::Numeric, ErrorParts{.file = model_.file().metadata().file(),
-                                             .problem = "non-finite logits at token " + std::to_string(position) +
-                                                        (cause.empty() ? "" : ": " + cause)});
+  throw Error(ErrorKind::Numeric,
+              ErrorParts{.file = model_.file().metadata().file(),
+                         .problem = "non-finite logits at token " + std::to_string(data.positions[token]) +
+                                    (cause.empty() ? "" : ": " + cause)});
 }
 
 /// What a failed evaluation has left on its way, which may fail as well.

@@ -38,7 +38,16 @@ std::vector<std::string> weights_read(const Graph& graph, const Node& node, std:
 void FirstBadValue::value(std::string_view name, const TensorView& view) {
   if (!name_.empty() || view.type.dtype != DType::F32) return;
   const auto* values = reinterpret_cast<const float*>(view.data);
-  if (first_non_finite({values, static_cast<std::size_t>(view.type.shape.elements())})) name_ = name;
+  const Shape& shape = view.type.shape;
+  const auto bad = first_non_finite({values, static_cast<std::size_t>(shape.elements())});
+  if (!bad) return;
+  name_ = name;
+  rows_ = shape[shape.n_dims() - 1];
+  row_ = *bad / static_cast<std::size_t>(shape.elements() / rows_);
+}
+
+std::optional<std::size_t> FirstBadValue::row_of(std::int64_t tokens) const {
+  return !name_.empty() && rows_ == tokens ? std::optional(row_) : std::nullopt;
 }
 
 std::string FirstBadValue::explain(const Graph& graph) const {

@@ -1,6 +1,9 @@
 // Where a NaN or an infinity came from: a step is run again under an observer that stops at the first bad value.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,9 +18,13 @@ class FirstBadValue final : public Observer {
   void value(std::string_view name, const TensorView& view) override;
   /// `first bad value "inp_embd", computed from tensor "token_embd.weight"`; empty if none was seen.
   std::string explain(const Graph&) const;
+  /// Of the first bad value, where it has a row for each of so many tokens: the row.
+  std::optional<std::size_t> row_of(std::int64_t tokens) const;
 
  private:
   std::string name_;
+  std::int64_t rows_ = 0;
+  std::size_t row_ = 0;
 };
 
 }  // namespace llm

@@ -64,7 +64,8 @@ void PredictionDrafter::begin(std::span<const Token> text) {
   if (std::ssize(text) <= start_) return;
   const auto own = text.subspan(static_cast<std::size_t>(start_));
   const auto agreed = std::ranges::mismatch(told_, own);
-  if (agreed.in1 != told_.end() && agreed.in2 != own.end())
+  const bool is_behind = agreed.in2 == own.end() && own.size() < first_row_;  // where rows are no longer kept
+  if (agreed.in1 != told_.end() && (agreed.in2 != own.end() || is_behind))
     forget_from(static_cast<std::size_t>(agreed.in1 - told_.begin()));
 }
 

@@ -12,6 +12,7 @@ constexpr std::int32_t kSpareSlots = 2;
 /// States left behind prompts of one sequence: behind its last one, before the part of that which a next prompt may
 /// change, and where others begin as it does.
 constexpr std::ptrdiff_t kMostMarks = 3;
+constexpr std::uint64_t kNeeded = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
@@ -117,15 +118,15 @@ std::int32_t RecurrentStates::free_slot() const {
   return found == references_.end() ? -1 : static_cast<std::int32_t>(found - references_.begin());
 }
 
-/// How much a slot is worth to its sequences: the later it was used the more, behind a prompt more than between single
-/// tokens; nothing if one of them needs it.
-std::optional<std::uint64_t> RecurrentStates::worth(std::int32_t slot) const {
-  std::uint64_t most = 0;
+/// How much each slot is worth to its sequences: the later it was used the more, behind a prompt more than between
+/// single tokens; kNeeded if one of them needs it.
+std::vector<std::uint64_t> RecurrentStates::worths() const {
+  std::vector<std::uint64_t> most(references_.size(), 0);
   for (const Sequence& s : sequences_) {
     for (const Saved& saved : s.saved) {
-      if (saved.slot != slot) continue;
-      if (is_needed(s, saved)) return std::nullopt;
-      most = std::max(most, saved.used + (saved.mark ? step_ : 0));
+      const std::uint64_t to_sequence = is_needed(s, saved) ? kNeeded : saved.used + (saved.mark ? step_ : 0);
+      std::uint64_t& slot = most[static_cast<std::size_t>(saved.slot)];
+      slot = std::max(slot, to_sequence);
     }
   }
   return most;
@@ -133,13 +134,10 @@ std::optional<std::uint64_t> RecurrentStates::worth(std::int32_t slot) const {
 
 /// Forgets what is worth least; false if everything is needed.
 bool RecurrentStates::evict_one() {
-  std::int32_t least = -1;
-  std::uint64_t least_worth = std::numeric_limits<std::uint64_t>::max();
-  for (std::int32_t slot = 0; slot < std::ssize(references_); ++slot) {
-    const auto w = worth(slot);
-    if (w && *w < least_worth) least = slot, least_worth = *w;
-  }
-  if (least < 0) return false;
+  const std::vector<std::uint64_t> worth = worths();
+  const auto found = std::ranges::min_element(worth);
+  if (found == worth.end() || *found == kNeeded) return false;
+  const auto least = static_cast<std::int32_t>(found - worth.begin());
   for (Sequence& s : sequences_) std::erase_if(s.saved, [&](const Saved& saved) { return saved.slot == least; });
   references(least) = 0;
   return true;

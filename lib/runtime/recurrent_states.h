@@ -67,7 +67,7 @@ class RecurrentStates {
   std::int32_t references(std::int32_t slot) const { return references_[static_cast<std::size_t>(slot)]; }
   bool is_needed(const Sequence&, const Saved&) const;
   bool goes_on_in_place(const Sequence&) const;
-  std::optional<std::uint64_t> worth(std::int32_t slot) const;
+  std::vector<std::uint64_t> worths() const;
   std::int32_t free_slot() const;
   bool evict_one();
   std::int32_t take(Sequence&);

@@ -120,7 +120,8 @@ class Scheduler {
   // Ending rows.
   void end_late();
   void finish_ended();
-  void finish(RunningRow&);
+  static std::optional<std::list<RunningRow>> take_ended(std::list<RunningRow>&);
+  void tell(RunningRow&);
   void release(const RunningRow&);
   void drop_donor();
   BatchControl report();
@@ -163,7 +164,9 @@ void Scheduler::run() {
   for (;;) {
     const BatchControl control = report();
     if (control == BatchControl::Stop) {
-      for (RunningRow& r : running_) r.answer.end(StopReason::Cancelled);
+      for (std::list<RunningRow>* const rows : {&running_, &preempted_}) {
+        for (RunningRow& r : *rows) r.answer.end(StopReason::Cancelled);
+      }
       finish_ended();
       return;
     }
@@ -482,28 +485,34 @@ void Scheduler::took_token(RunningRow& r) {
 
 void Scheduler::end_late() {
   const Clock::time_point now = Clock::now();
-  for (RunningRow& r : running_) {
-    const std::optional<double>& most = rows_[r.row].max_seconds;
-    if (most && seconds(r.began, now) >= *most) r.answer.end(StopReason::TimeUp);
+  for (std::list<RunningRow>* const rows : {&running_, &preempted_}) {
+    for (RunningRow& r : *rows) {
+      const std::optional<double>& most = rows_[r.row].max_seconds;
+      if (most && seconds(r.began, now) >= *most) r.answer.end(StopReason::TimeUp);
+    }
   }
   finish_ended();
 }
 
-/// A row leaves before it is told of: whoever hears of it may throw.
+/// Preempted rows have no sequence that could be released.
 void Scheduler::finish_ended() {
-  for (auto r = running_.begin(); r != running_.end();) {
-    std::list<RunningRow> ended;
-    if (r->answer.ended()) {
-      ended.splice(ended.end(), running_, r++);
-      finish(ended.front());
-    } else {
-      ++r;
-    }
+  while (std::optional<std::list<RunningRow>> ended = take_ended(running_)) {
+    release(ended->front());
+    tell(ended->front());
   }
+  while (std::optional<std::list<RunningRow>> ended = take_ended(preempted_)) tell(ended->front());
 }
 
-void Scheduler::finish(RunningRow& r) {
-  release(r);
+/// A row leaves before it is told of: whoever hears of it may throw.
+std::optional<std::list<RunningRow>> Scheduler::take_ended(std::list<RunningRow>& rows) {
+  const auto found = std::ranges::find_if(rows, [](const RunningRow& r) { return r.answer.ended(); });
+  if (found == rows.end()) return std::nullopt;
+  std::list<RunningRow> ended;
+  ended.splice(ended.end(), rows, found);
+  return ended;
+}
+
+void Scheduler::tell(RunningRow& r) {
   ++progress_.rows_done;
   const Clock::time_point now = Clock::now(), first = r.first_token.value_or(now);
   AnswerText last = r.answer.take_text();

@@ -146,9 +146,9 @@ std::string_view Tokenizer::token_text(Token token) const {
   return vocabulary_->text(token);
 }
 
-bool Tokenizer::is_end_of_generation(Token token) const {
-  return std::binary_search(vocabulary_->end_tokens.begin(), vocabulary_->end_tokens.end(), token);
-}
+bool Tokenizer::is_end_of_generation(Token token) const { return std::ranges::binary_search(end_tokens(), token); }
+
+std::span<const Token> Tokenizer::end_tokens() const { return vocabulary_->end_tokens; }
 
 void Tokenizer::append_piece(Token token, bool with_special, std::string& out) const {
   switch (kind(token)) {

@@ -106,8 +106,9 @@ class Tokenizer {
   std::size_t n_vocab() const;
   const SpecialTokens& special() const;
   TokenKind kind(Token) const;
-  std::string_view token_text(Token) const;  ///< as stored in the file
-  bool is_end_of_generation(Token) const;    ///< eos, eot, eom and their kin
+  std::string_view token_text(Token) const;   ///< as stored in the file
+  bool is_end_of_generation(Token) const;     ///< eos, eot, eom and their kin
+  std::span<const Token> end_tokens() const;  ///< all of these, ascending
   /// The vocabulary starts a text with a space that is no part of it: decoding drops the one at the beginning.
   bool adds_space_prefix() const;
   /// The bytes that a token stands for in text; control tokens give nothing unless `with_special`.

@@ -1,10 +1,15 @@
 // Typed access to metadata: what converts, what is refused, and how errors name it.
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
+#include "gguf/file.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
 #include "support/catch.h"
+#include "support/temp_dir.h"
 
 namespace llm::test {
 namespace {
@@ -205,6 +210,27 @@ TEST_CASE("lookup finds each of many keys") {
   CHECK_FALSE(r.md().has("key.5000"));
   CHECK_FALSE(r.md().has("key"));
   CHECK_FALSE(r.md().has(""));
+}
+
+TEST_CASE("an array of more strings than anybody has is refused before memory is taken for them") {
+  const TempDir folder;
+  const auto path = folder / "m.gguf";
+  GgufWriter w;
+  const std::vector<std::string> one{"a"};
+  w.set_array("last", std::span<const std::string>(one));
+  std::vector<std::byte> bytes = w.bytes();
+  const std::string key = "last";
+  const auto* const begin = reinterpret_cast<const char*>(bytes.data());
+  const std::size_t count_at = std::string_view(begin, bytes.size()).find(key) + key.size() + 2 * sizeof(std::uint32_t);
+  constexpr std::uint64_t kCount = (std::uint64_t{1} << 26) + 1;
+  std::memcpy(bytes.data() + count_at, &kCount, sizeof kCount);
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::filesystem::resize_file(path, (kCount + 1000) * sizeof(std::uint64_t));  // a hole
+  Warnings warnings;
+  const std::string message = error_of([&] { GgufFile::open(path, warnings); });
+  CHECK(message.find("67108865 strings") != std::string::npos);
+  CHECK(message.find("last") != std::string::npos);
 }
 
 TEST_CASE("keys of UTF-8 are accepted, control characters are not") {

@@ -335,6 +335,26 @@ TEST_CASE("prompts attend to the selected keys alone whichever way a backend tak
   }
 }
 
+TEST_CASE("keys of an index that are wider than the kernels' rows are refused") {
+  const auto backend = make_cpu_backend({.threads = 1, .isa = {}});
+  for (const int dim : {1024, 1040}) {
+    GraphBuilder b({4, 1, 4});
+    const Act x = b.embed(b.weight("table", {DType::F32, {dim, 32}}), b.step_input(StepInput::Tokens), "x");
+    const Act heads = b.split_heads(x, 1, "heads");
+    const CacheType kept{.kv_heads = 1, .head_dim_k = dim, .part = CacheType::Part::Index};
+    const Cache index = b.index_append(heads, b.cache(kept), "index");
+    const Index selected = b.select_keys(heads, index, 2, "selected");
+    const Cache kv = b.kv_append(
+        heads, heads,
+        b.cache({.kv_heads = 1, .head_dim_k = dim, .head_dim_v = dim, .access = CacheType::Access::Selected}), "kv");
+    const Act seen = b.selected_attention(heads, kv, selected, {.scale = 1}, "seen");
+    const Graph g = std::move(b).finish(b.flatten_heads(seen, "flat"));
+    int refused = 0;
+    for (const Node& n : g.nodes()) refused += backend->supports(g, n).ok ? 0 : 1;
+    CHECK(refused == (dim > 1024 ? 4 : 0));  // both that write a cache and both that read one
+  }
+}
+
 TEST_CASE("where no more keys are seen than are selected, attention has the bits of attention to all") {
   // Heads of the first shape are not those that tensor cores take on a GPU.
   constexpr Shape kShapes[] = {{4, 32, 300, 6, 2, 64, 32}, {4, 32, 300, 6, 2, 64, 64}};

@@ -3,9 +3,11 @@
 #include "runtime/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "drawing.h"
 #include "runtime/generator.h"
@@ -493,6 +495,39 @@ TEST_CASE("a batch drains, and stops") {
       CHECK(r.tokens.size() == 10);
     }
   }
+  CHECK(session.cache_bytes_in_use() == 0);
+}
+
+TEST_CASE("rows that gave their memory back are told of when all stop, and end when their time is up") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
+  const bool stops = GENERATE(true, false);
+  constexpr double kSeconds = 0.3;
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 4; ++i) {
+    rows.push_back({random_tokens(100, model->dims().vocab, i), options(i, 300)});
+    if (!stops) rows.back().max_seconds = kSeconds;
+  }
+  Session session(*model, {.context = 512, .sequences = batch_sequences(4), .pool = 512});
+  std::vector<BatchResult> results;
+  std::int64_t generated = -1;
+  run_batch(*model, session, rows, 4,
+            {.finished = [&](BatchResult&& r) { results.push_back(std::move(r)); },
+             .progress =
+                 [&](const BatchProgress& p) {
+                   if (p.preempted == 0 || generated >= 0) return BatchControl::Continue;
+                   generated = p.generated_tokens;
+                   if (stops) return BatchControl::Stop;
+                   std::this_thread::sleep_for(std::chrono::duration<double>(2 * kSeconds));
+                   return BatchControl::Continue;
+                 }});
+  REQUIRE(results.size() == 4);
+  std::int64_t all = 0;
+  for (const BatchResult& r : results) {
+    CHECK(r.reason == (stops ? StopReason::Cancelled : StopReason::TimeUp));
+    all += std::ssize(r.tokens);
+  }
+  CHECK(all == generated);  // nothing was computed behind that
   CHECK(session.cache_bytes_in_use() == 0);
 }
 

@@ -76,6 +76,27 @@ TEST_CASE("a router's table that names no expert is refused at load") {
   CHECK(mentions(e, "element 5 is 4, which is none of 4 experts"));
 }
 
+TEST_CASE("a fault is told of the token that has it, however the prompt is cut") {
+  const TempDir folder;
+  const auto path = folder / "m.gguf";
+  tiny_model({}).write(path);
+  constexpr Token kBad = 7;
+  Warnings warnings;
+  const auto row = GgufFile::open(path, warnings).tensors().find("token_embd.weight")->type.row_bytes();
+  patch(path, "token_embd.weight", kBad * row, kNanF32);
+  const auto model = load(path, warnings);
+  std::vector<Token> text(100, 3);
+  text[10] = kBad;
+  for (const int batch : {0, 16, 50}) {
+    INFO("steps of " << batch);
+    Session session(*model, {.context = 128, .batch_tokens = batch});
+    const Append work{session.create(), text, Logits::Last};
+    const Error e = error_of([&] { session.eval({&work, 1}); });
+    INFO(e.what());
+    CHECK(mentions(e, "non-finite logits at token 10: first bad value"));
+  }
+}
+
 TEST_CASE("a matrix is not read at load, its NaN is found where it acts") {
   const TempDir folder;
   const auto path = folder / "m.gguf";

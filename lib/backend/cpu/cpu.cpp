@@ -15,8 +15,13 @@
 namespace llm::cpu {
 namespace {
 
-Support supports_heads(const CacheType& c) {
-  if (c.head_dim_k <= kMaxHeadDim && c.head_dim_v <= kMaxHeadDim) return {};
+/// What writes and reads rows of a cache, keys of an index as well, has room for so many elements.
+Support supports_heads(const Graph& g, const Node& n) {
+  const bool fits = std::ranges::none_of(n.in, [&](std::uint32_t v) {
+    const ValueInfo& value = g.info(v);
+    return value.kind == ValueKind::Cache && std::max(value.cache.head_dim_k, value.cache.head_dim_v) > kMaxHeadDim;
+  });
+  if (fits) return {};
   return {.ok = false, .reason = "attention heads are wider than " + std::to_string(kMaxHeadDim)};
 }
 
@@ -81,8 +86,7 @@ class CpuBackend final : public Backend {
 
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = host::supports_on_host(g, n);
-    if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
-    if (support.ok && std::holds_alternative<CompressedAttention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
+    if (const Support heads = supports_heads(g, n); support.ok && !heads.ok) return heads;
     if (support.ok && std::holds_alternative<Compress>(n.op)) return supports_places(g.info(n.in[2]).type);
     if (support.ok && std::holds_alternative<ShortConv>(n.op))
       return supports_width(g.info(n.in[2]).recurrent.shape[1] + 1);

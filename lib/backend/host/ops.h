@@ -325,7 +325,8 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
                         a.v.data + a.v.row_offset(block, begin, a.kv_head), begin, end - begin, softmax, buffer);
   }
   const CompressedKeys& more = a.compressed;
-  for (std::int64_t i = 0; i < more.count(); ++i) {
+  const std::int64_t n_more = more.count();
+  for (std::int64_t i = 0; i < n_more; ++i) {
     const std::byte* const row = more.row(i, a.blocks);
     add_keys<Acc, K, K>(a, more.rows, row, more.rows, row, 0, 1, softmax, buffer);
   }
