@@ -1,9 +1,8 @@
-// deepseek4: DeepSeek V4. What runs through the layers is several streams of a token, which each part reads as a
-// weighted sum and shares its result out to, mixing them by a matrix that Sinkhorn's iterations balance
-// (manifold-constrained hyper-connections). Attention has one key for all heads, which is its own value, so that
-// results are turned back; it sees a window of these, and of most layers, in the same softmax, keys that each stand for
-// several positions: 4, overlapping, of which an index selects some, or 128, all of them. The first layers' experts are
-// those that a table gives each token. Beside them is one that all tokens share.
+// deepseek4: DeepSeek V4. Several streams run through the layers (model/hyper_connections.h). Attention has one key for
+// all heads, which is its own value, so that results are turned back; it sees a window of these, and of most layers, in
+// the same softmax, keys that each stand for several positions: 4, overlapping, of which an index selects some, or 128,
+// all of them. The first layers' experts are those that a table gives each token. Beside them is one that all tokens
+// share.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "model/blocks.h"
+#include "model/hyper_connections.h"
 #include "model/hyper_parameters.h"
 
 namespace llm {
@@ -29,8 +29,7 @@ struct Config : DecoderConfig {
   int index_heads = 0, index_dim = 0, top_k = 0;
   std::vector<int> ratios = {};    ///< of a layer, positions that one key stands for; 0: there are none of these
   RopeTable compressed_rope = {};  ///< of layers that have some
-  int streams = 0;
-  StreamWeights stream_weights = {};
+  ConnectionConfig connections = {};
   int hash_layers = 0;
   std::vector<float> limits = {}, shared_limits = {};
 
@@ -92,13 +91,6 @@ void read_rotation(const HyperParameters& hp, Config& c) {
   c.rope = {.n_rot = c.rope.n_rot, .base = c.rope.base};
 }
 
-void read_streams(const HyperParameters& hp, Config& c) {
-  c.streams = static_cast<int>(hp.integer({"hyper_connection.count", 1, kMostStreams}));
-  c.stream_weights = {.eps = hp.real({"hyper_connection.epsilon", 0, 1}),
-                      .iterations = static_cast<int>(hp.integer({"hyper_connection.sinkhorn_iterations", 1, 1000}))};
-  for (const char* key : {"hyper_connection.low_rank", "hyper_connection.magnitude"}) hp.expect_neutral(key, 0, 0);
-}
-
 void read_experts(const Metadata& md, const HyperParameters& hp, Config& c) {
   c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
   const std::int64_t gating = hp.integer({kGating, 0, 1 << 20});
@@ -120,39 +112,10 @@ Config configure(const Metadata& md) {
   read_ratios(hp, c);
   read_index(hp, c);
   read_rotation(hp, c);
-  read_streams(hp, c);
+  c.connections = read_connections(hp);
   read_experts(md, hp, c);
   leave_prediction_layers_out(md, c);
   return c;
-}
-
-// --- streams ---
-
-/// What a part of a layer works with: of the streams [n_embd, streams, tokens] their weighted sum, and how its result
-/// and the streams make the next ones.
-struct Reading {
-  Act x;
-  StreamShares shares;
-};
-
-Act weigh_streams(Scope s, const Config& c, const std::string& name, Act streams, std::int64_t n) {
-  const Act flat = s.flatten_heads(name + "_flat", streams);
-  return s.linear(name + "_fn", s.unit_rms_norm(name + "_norm", flat, c.norm_eps), n);
-}
-
-Act read_from(Scope s, const std::string& name, Act streams, Act weights) {
-  return s.flatten_heads(name + "_one", s.stream_mix(name + "_sum", streams, weights));
-}
-
-Reading reading(Scope s, const Config& c, const std::string& name, Act streams) {
-  const Act weights = weigh_streams(s, c, name, streams, (std::int64_t{2} + c.streams) * c.streams);
-  const StreamShares shares = s.stream_weights(name, weights, name + "_scale", name + "_base", c.stream_weights);
-  return {read_from(s, name, streams, shares.read), shares};
-}
-
-Act written(Scope s, const std::string& name, Act streams, Act y, const StreamShares& shares) {
-  const Act mixed = s.stream_mix(name + "_mixed", streams, shares.mix);
-  return s.stream_add(name + "_residual", mixed, y, shares.write, {.first = 0});
 }
 
 // --- attention ---
@@ -272,23 +235,23 @@ Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const AllAngles angles = tables(net, c);
   const Act embedding = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
-  Act streams = several_streams(net.top(Role::Embed), embedding, c.streams);
+  Act streams = several_streams(net.top(Role::Embed), embedding, c.connections.streams);
   const int layers = own_layers(net, c);
   for (int i = 0; i < layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    const Reading in = reading(a, c, "hc_attn", streams);
+    const StreamReading in = read_connection(a, c.connections, "hc_attn", streams, c.norm_eps);
     const Act y = attention(a, c, angles, a.rms_norm("attn_norm", in.x, c.norm_eps));
-    streams = written(a, "attn", streams, y, in.shares);
+    streams = write_connection(a, "attn", streams, y, in.shares);
     Scope f = net.layer(i, Role::Ffn);
-    const Reading between = reading(f, c, "hc_ffn", streams);
+    const StreamReading between = read_connection(f, c.connections, "hc_ffn", streams, c.norm_eps);
     const Act z = ffn(f, c, f.rms_norm("ffn_norm", between.x, c.norm_eps));
-    streams = written(f, "ffn", streams, z, between.shares);
+    streams = write_connection(f, "ffn", streams, z, between.shares);
   }
   Scope h = net.top(Role::Head);
   const Act wanted = net.rows(streams, step.out_rows);
-  const Act weights = weigh_streams(h, c, "output_hc", wanted, c.streams);
-  const Act read = h.stream_read("output_hc", weights, "output_hc_scale", "output_hc_base", c.stream_weights);
-  const Act x = h.rms_norm("output_norm", read_from(h, "output_hc", wanted, read), c.norm_eps);
+  const Act weights = weigh_streams(h, "output_hc", wanted, c.connections.streams, c.norm_eps);
+  const Act read = h.stream_read("output_hc", weights, "output_hc_scale", "output_hc_base", c.connections.weights);
+  const Act x = h.rms_norm("output_norm", read_streams(h, "output_hc", wanted, read), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
 }
 

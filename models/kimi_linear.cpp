@@ -4,7 +4,6 @@
 // Kimi without positions, of Ling with a gate of each head. Behind the dense layers, experts chosen by sigmoids and a
 // bias, beside them one that all tokens share.
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,55 +11,38 @@
 #include <string_view>
 #include <vector>
 
-#include "model/hybrid.h"
 #include "model/hyper_parameters.h"
-#include "model/latent_attention.h"
+#include "model/kimi_delta.h"
 #include "model/prediction.h"
 
 namespace llm {
 namespace {
 
-struct Config : LatentConfig {
-  int conv_width = 0, delta_head = 0;
-  float floor = 0;                                     ///< GatedDelta::floor
+struct Config : KimiDeltaConfig {
   std::vector<float> limits = {}, shared_limits = {};  ///< Glu::limit of each layer's experts, of its other networks
   bool turns() const { return architecture != "kimi-linear"; }
-  int heads() const { return most().heads; }  // all layers have as many
-  std::int64_t delta_width() const { return std::int64_t{heads()} * delta_head; }
 };
 
-void read_mixers(const Metadata& md, Config& c) {
-  const HyperParameters hp(md, c.architecture);
-  refuse_window(md, c);
-  require_alike_heads(md, c);
-  hp.integer({"attention.key_length_mla", 1, 1 << 16});  // of files whose cache holds latents
-  c.head_dim_v = static_cast<int>(hp.integer({"attention.kv_lora_rank", 1, 1 << 16}));  // converters write another
-  read_latent_heads(md, c);
-  c.attention_scale = 1 / std::sqrt(static_cast<float>(c.head_key));
-  c.conv_width = static_cast<int>(hp.integer({"ssm.conv_kernel", 2, 1 << 10}));
-  c.delta_head = static_cast<int>(hp.integer({"kda.head_dim", 1, 1 << 16}));
-}
-
 Config configure_kimi(const Metadata& md) {
-  Config c{{read_decoder_config(
+  Config c{{{read_decoder_config(
       md, "kimi-linear",
-      {"attention.head_count_kv", "expert_gating_func", "expert_shared_count", "leading_dense_block_count"})}};
+      {"attention.head_count_kv", "expert_gating_func", "expert_shared_count", "leading_dense_block_count"})}}};
   for (const char* key : {"kda.safe_gate", "kda.gate_lower_bound", "moe_latent_size", "attn_res_block_size"})
     HyperParameters(md, c.architecture).expect_neutral(key, 0, 0);
-  read_mixers(md, c);
+  read_kimi_delta(md, c);
   read_sigmoid_experts(md, c, RouteWeights::Renormalized);
   return c;
 }
 
 Config configure_ling(const Metadata& md) {
-  Config c{{read_decoder_config(
+  Config c{{{read_decoder_config(
       md, "bailingmoe3",
       {"attention.head_count_kv", "expert_gating_func", "expert_group_count", "expert_shared_count",
-       "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers"})}};
+       "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers"})}}};
   const HyperParameters hp(md, c.architecture);
   hp.expect_neutral("kda.safe_gate", 1, 1);
   c.floor = hp.real({"kda.gate_lower_bound", -kUnbounded, 0});
-  read_mixers(md, c);
+  read_kimi_delta(md, c);
   read_sigmoid_experts(md, c);
   read_expert_groups(md, c);
   const std::int64_t shared = read_shared_width(md, c);  // of all of them, whatever expert_shared_count says
@@ -75,35 +57,6 @@ Config configure(const Metadata& md) {
   return md.get<std::string_view>("general.architecture") == "kimi-linear" ? configure_kimi(md) : configure_ling(md);
 }
 
-/// A short convolution of a product.
-Act convolved(Scope s, const Config& c, char which, RecurrentType::Part part, Act x) {
-  const std::string end(1, which);
-  const Act y = s.linear("attn_" + end, x, c.delta_width());
-  return s.split_heads("delta_" + end, s.short_conv("ssm_conv1d_" + end, y, c.conv_width, {}, part), 1);
-}
-
-/// By a matrix of the rank of a head's length, or by a whole one.
-Act of_low_rank(Scope s, const Config& c, std::string_view down, std::string_view up, Act x) {
-  if (!s.has(up)) return s.linear(down, x, c.delta_width());
-  return s.linear(up, s.linear(down, x, c.delta_head), c.delta_width());
-}
-
-Act delta_attention(Scope s, const Config& c, Act x) {
-  using enum RecurrentType::Part;
-  const Act q = convolved(s, c, 'q', Conv, x);
-  const Act k = convolved(s, c, 'k', ConvKeys, x);
-  const Act v = convolved(s, c, 'v', ConvValues, x);
-  const Act qk = s.concat("delta_qk", q, k);
-  const Act qkv = s.flatten_heads("delta_qkv", s.concat("delta_all", qk, v));
-  const Act alpha = of_low_rank(s, c, "ssm_f_a", "ssm_f_b", x);
-  const Act beta = s.linear("ssm_beta", x, c.heads());
-  const Act y = s.gated_delta(qkv, alpha, beta, {.key_heads = c.heads(), .eps = c.norm_eps, .floor = c.floor},
-                              {c.delta_head, c.delta_head, c.heads()});
-  const Act normal = s.flatten_heads("delta_flat", s.rms_norm("ssm_norm", y, c.norm_eps));
-  const Act gate = of_low_rank(s, c, "ssm_g_a", "ssm_g_b", x);
-  return s.linear("attn_output", s.glu(Activation::Sigmoid, gate, normal, "delta_gated"), c.n_embd);
-}
-
 /// Each head of what is attended to times a gate of its own.
 Act gated_latent_attention(Scope s, const Config& c, const Rotary& rot, Act x) {
   const int n = c.heads();
@@ -113,7 +66,7 @@ Act gated_latent_attention(Scope s, const Config& c, const Rotary& rot, Act x) {
 }
 
 Act mixed(Scope s, const Config& c, const std::optional<Rotary>& rot, Act x) {
-  if (!c.attends(s.layer())) return delta_attention(s, c, x);
+  if (!c.attends(s.layer())) return kimi_delta_attention(s, c, x);
   return rot ? gated_latent_attention(s, c, *rot, x) : latent_attention(s, c, {}, {}, x);
 }
 

@@ -19,6 +19,7 @@
   X(kimi_linear, "bailingmoe3")     \
   X(bitnet, "bitnet")               \
   X(bloom, "bloom")                 \
+  X(chameleon, "chameleon")         \
   X(chatglm, "chatglm")             \
   X(nemotron, "codeshell")          \
   X(qwen2, "cogvlm")                \
@@ -49,6 +50,7 @@
   X(deepseek32, "glm-dsa")          \
   X(glm4, "glm4")                   \
   X(glm4moe, "glm4moe")             \
+  X(glm5_next, "glm5-next")         \
   X(gpt_oss, "gpt-oss")             \
   X(gpt2, "gpt2")                   \
   X(gptneox, "gptneox")             \
@@ -57,6 +59,7 @@
   X(granitehybrid, "granitehybrid") \
   X(granite, "granitemoe")          \
   X(grok, "grok")                   \
+  X(grovemoe, "grovemoe")           \
   X(hunyuan_dense, "hunyuan-dense") \
   X(hunyuan_moe, "hunyuan-moe")     \
   X(hunyuan_dense, "hunyuan_vl")    \
@@ -65,6 +68,7 @@
   X(jais, "jais")                   \
   X(nemotron, "jais2")              \
   X(jamba, "jamba")                 \
+  X(kimi_k3, "kimi-k3")             \
   X(kimi_linear, "kimi-linear")     \
   X(step35, "laguna")               \
   X(lfm2, "lfm2")                   \

@@ -137,6 +137,105 @@ def kimi_linear(target, vocabulary, keys=None, quantized=None, layers=5, d=256, 
                 ends(sizes(vocabulary), d) + of_layers(blocks), quantized)
 
 
+def floored_delta(d, heads, head, kernel, matrix, whole_gates):
+    """What a layer of Kimi Delta Attention with decays to a floor has in place of attention, of files whose ssm_a is below
+    0. Decays are about 0.8 of a floor of -5. `whole_gates`: gates of results are made by one matrix."""
+    n = heads * head
+    products = {f"attn_{x}": (n, d, 2 * matrix) for x in "qkv"} | {
+        "ssm_f_a": (head, d, matrix), "ssm_f_b": (n, head, 3 * matrix), "ssm_beta": (heads, d, 2 * matrix),
+        "attn_output": (d, n, matrix)}
+    products |= {"ssm_g": (n, d, 2 * matrix)} if whole_gates else {"ssm_g_a": (head, d, matrix),
+                                                                  "ssm_g_b": (n, head, 3 * matrix)}
+    return {"ssm.conv_kernel": kernel, "kda.head_dim": head, "kda.gate_lower_bound": -5.0}, of_products(products, ()) + [
+        *((f"ssm_conv1d_{x}.weight", (1, n, 1, kernel), 0.5, 0.0) for x in "qkv"),
+        ("ssm_a", (heads,), 0.2, -1.0), ("ssm_dt.bias", (n,), 0.5, -3.0), ("ssm_norm.weight", (head,), 0.1, 1.0)]
+
+
+def kimi_k3(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=512, heads=4, head=64, kernel=4,
+            experts=(32, 4, 128), inside=160, query=96):
+    """Every fourth layer attends to latents, the others go by Kimi Delta Attention. `inside`: width of the rows that
+    experts work on; `query`: what queries are made from."""
+    matrix = 0.02 * (512 / d) ** 0.5
+    count, used, width = experts
+    latent_keys, latent = latent_attention(d, heads, matrix, query=query, kv=128, plain=64, rotated=32, value=48,
+                                           cached=True)
+    delta_keys, delta = floored_delta(d, heads, head, kernel, matrix, whole_gates=True)
+    attends = [i % 4 == 3 for i in range(layers)]
+    all_keys = latent_keys | delta_keys | {
+        "block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+        "attention.head_count": heads, "attention.head_count_kv": [int(x) for x in attends],
+        "attention.layer_norm_rms_epsilon": 1e-6, "expert_count": count, "expert_used_count": used,
+        "expert_feed_forward_length": width, "expert_shared_count": 2, "leading_dense_block_count": 1,
+        "expert_weights_scale": 2.446, "expert_weights_norm": True, "expert_gating_func": 2,
+        "expert_latent_length": inside, "attn_res.block_size": 2, "activation.situ_beta": 0.6,
+        "activation.situ_linear_beta": 0.4}
+    latent = latent + of_products({"attn_gate": (heads * 48, d, 3 * matrix)}, ())
+    ffn = [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0), ("exp_probs_b.bias", (count,), 0.2, 0.0),
+           ("ffn_gate_exps.weight", (count, width, inside), 2 * matrix, 0.0),
+           ("ffn_up_exps.weight", (count, width, inside), 2 * matrix, 0.0),
+           ("ffn_down_exps.weight", (count, inside, width), matrix, 0.0), ("ffn_routed_norm.weight", (inside,), 0.1, 0.3)]
+    ffn += of_products({"ffn_routed_down": (inside, d, 3 * matrix), "ffn_routed_up": (d, inside, matrix)}, ())
+    ffn += of_products(dense_ffn(d, 2 * width, matrix, suffix="_shexp"), ())
+    blocks = []
+    for i, attending in enumerate(attends):
+        block = norms(d, "attn_norm", "ffn_norm") + (latent if attending else delta)
+        block += [(f"{x}_res_score.weight", (d,), 0.15, 0.0) for x in ("attn", "ffn")]
+        blocks.append(block + (ffn if i else of_products(dense_ffn(d, d_ff, matrix), ())))
+    tensors = ends(sizes(vocabulary), d) + [("output_res_score.weight", (d,), 0.15, 0.0)] + of_layers(blocks)
+    random_file(target, vocabulary, "kimi-k3", all_keys | (keys or {}), tensors, quantized)
+
+
+def glm5_next(target, vocabulary, keys=None, quantized=None, attends=(False, False, True, False, True, True),
+              owns=(True, True, True, True, True, False), top_k=64, pool=4, d=256, d_ff=512, heads=4, head=64, kernel=4,
+              experts=(8, 8, 128), query=96, streams=4, index=(32, 64), ahead=0):
+    """`attends`, `owns`: flags of the layers that attend to selected latents, and of those that have an index; `pool`:
+    positions that are selected together; `query`: what queries are made from; `index`: heads and their length; `ahead`:
+    layers behind these, for tokens further on."""
+    matrix = 0.02 * (512 / d) ** 0.5
+    count, used, width = experts
+    latent_keys, latent = latent_attention(d, heads, matrix, query=query, kv=128, plain=64, rotated=0, value=48,
+                                           cached=True)
+    delta_keys, delta = floored_delta(d, heads, head, kernel, matrix, whole_gates=False)
+    index_keys, indexer = lightning_indexer(d, query, matrix, *index, top_k=top_k)
+    indexer = indexer + [("indexer_compressor_gate.weight", (index[1], d), 3 * matrix, 0.0),
+                         ("indexer_compressor_ape.weight", (pool, index[1]), 0.5, 0.0)]
+    layers = len(attends)
+    all_keys = latent_keys | delta_keys | index_keys | {
+        "block_count": layers + ahead, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+        "attention.head_count": heads, "attention.head_count_kv": [int(x) for x in attends] + [1] * ahead,
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.layer_norm_epsilon": 1e-6,
+        "attention.indexer.kpool": pool, "attention.indexer.kpool_select_tail": True,
+        "attention.indexer.types": list(owns), "expert_count": count, "expert_used_count": used,
+        "expert_feed_forward_length": width, "expert_shared_count": 1, "leading_dense_block_count": 1,
+        "expert_weights_scale": 2.5, "expert_weights_norm": True, "hyper_connection.count": streams,
+        "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
+        "swiglu_clamp_exp": [0.5] * (layers + ahead), "swiglu_clamp_shexp": [0.4] * (layers + ahead)}
+    if ahead:
+        all_keys["nextn_predict_layers"] = ahead
+    mixing = (2 + streams) * streams
+    connections = [tensor for name in ("hc_attn", "hc_ffn") for tensor in (
+        (name + "_fn.weight", (mixing, streams * d), 1.5 * matrix, 0.0), (name + "_scale.weight", (3,), 0.2, 1.0),
+        (name + "_base.weight", (mixing,), 0.5, 0.0))]
+    blocks = []
+    for i in range(layers + ahead):
+        attending = i >= layers or attends[i]
+        block = norms(d, "attn_norm", "ffn_norm") + (latent if attending else delta)
+        if attending and (i >= layers or owns[i]):
+            block += indexer
+        if i == 0:
+            block += of_products(dense_ffn(d, d_ff, matrix), ())
+        else:
+            block += of_experts(d, experts, matrix, (), 0.2)
+            block += of_products(dense_ffn(d, width, matrix, suffix="_shexp"), ())
+        if i < layers:
+            block += connections
+        else:
+            block += of_products({"nextn.eh_proj": (d, 2 * d, matrix)}, ()) + norms(d, "nextn.enorm", "nextn.hnorm")
+        blocks.append(block)
+    random_file(target, vocabulary, "glm5-next", all_keys | (keys or {}), ends(sizes(vocabulary), d) + of_layers(blocks),
+                quantized)
+
+
 def dots3note(target, vocabulary, keys=None, quantized=None, local=(True, True, False, True, False), d=512, d_ff=1024,
               query=192, rotated=32, experts=(16, 16, 128), top_k=64, ahead=0):
     """`local`: flags of layers that see a window, whose latents, heads and values are fewer and shorter; `ahead`: layers

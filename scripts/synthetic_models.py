@@ -102,10 +102,22 @@ def add_key(writer, key, value):
         writer.add_key_value(key, value, of[type(value)])
 
 
-def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1, given=()):
+def padded(writer, field, more):
+    """A field of a vocabulary with so many more tokens, which stand for nothing."""
+    kinds = gguf.GGUFValueType
+    of = {"tokenizer.ggml.tokens": (kinds.STRING, [f"<more_{i}>" for i in range(more)]),
+          "tokenizer.ggml.scores": (kinds.FLOAT32, [-1e4] * more),
+          "tokenizer.ggml.token_type": (kinds.INT32, [int(gguf.TokenType.UNUSED)] * more)}
+    if not more or field.name not in of:
+        return copy_field(writer, field)
+    kind, values = of[field.name]
+    writer.add_key_value(field.name, list(field.contents()) + values, kinds.ARRAY, sub_type=kind)
+
+
+def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1, given=(), more_tokens=0):
     """A file of random weights. `keys`: without "<architecture>."; `tensors`: (name, shape as numpy has it, deviation,
-    mean); `quantized`: what makes the matrices' blocks, as quantizer() or RandomBlocks; `given`: (name, array). A
-    tensor's values depend on its name and the seed alone, so files that differ in a key have the same weights."""
+    mean); `quantized`: what makes the matrices' blocks, as quantizer() or RandomBlocks; `given`: (name, array);
+    `more_tokens`: beside those of the vocabulary. A tensor's values depend on its name and the seed alone, so files that differ in a key have the same weights."""
     reader = gguf.GGUFReader(vocabulary)
     writer = gguf.GGUFWriter(target, architecture)
     writer.add_name("random")  # the peer takes some names for those of models whose vocabulary it corrects
@@ -113,7 +125,7 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
         add_key(writer, key if key.startswith("xielu.") else f"{architecture}.{key}", value)
     for field in reader.fields.values():
         if field.name.startswith("tokenizer."):
-            copy_field(writer, field)
+            padded(writer, field, more_tokens)
     for name, shape, deviation, mean in tensors:
         def values():
             rng = np.random.default_rng([seed, *name.encode()])
@@ -213,7 +225,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, predicting_ends=False, gated=False, hybrid=None, attends=None, kinds="",
              final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None, beside=False, more=(),
-            embedding=True, blocks=None):
+            embedding=True, blocks=None, more_tokens=0):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -229,8 +241,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     have embeddings; `embed_norm`: a norm of the embedding; `indexer`: beside `latent`, the sizes of lightning_indexer();
     `indexed`: the layers that have one, if not all; `beside`: the dense network is beside the experts; `more`: tensors of
     each layer beside these; `embedding`: the file has token_embd; `blocks`: the sizes of block_index(), of the layers
-    that are not in `dense`."""
-    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+    that are not in `dense`; `more_tokens`: beside those of the vocabulary."""
+    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data) + more_tokens
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
                 "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": head_dim,
@@ -342,7 +354,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     for i in range(layers, layers + predicting):
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + attention + selecting + moe + ahead]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
-    random_file(target, vocabulary, architecture, all_keys, tensors, quantized, given=divisors)
+    random_file(target, vocabulary, architecture, all_keys, tensors, quantized, given=divisors, more_tokens=more_tokens)
 
 
 def latent_attention(d, heads, matrix, query, kv, plain, rotated, value, cached):

@@ -310,6 +310,9 @@ Act GraphBuilder::stream_read(Act x, Weight scale, Weight biases, const StreamWe
 Act GraphBuilder::stream_mean(Act x, Act gate, std::string_view name) {
   return append_one(StreamMean{}, {x.id, gate.id}, name);
 }
+Act GraphBuilder::stream_blend(Act x, Act last, Weight w, const StreamBlend& attributes, std::string_view name) {
+  return append_one(attributes, {x.id, last.id, w.id}, name);
+}
 Act GraphBuilder::match_gate(Act a, Act b, std::string_view name) {
   return append_one(MatchGate{}, {a.id, b.id}, name);
 }
@@ -332,6 +335,12 @@ Act GraphBuilder::slice(Act x, const Slice& attributes, std::string_view name) {
 }
 Act GraphBuilder::concat(Act a, Act b, std::string_view name) { return append_one(Concat{}, {a.id, b.id}, name); }
 Index GraphBuilder::head_ids(Act x, std::string_view name) { return {{append<1>(HeadIds{}, {x.id}, {name})[0]}}; }
+Index GraphBuilder::group_ids(Index ids, int size, std::string_view name) {
+  return {{append<1>(GroupIds{size}, {ids.id}, {name})[0]}};
+}
+Act GraphBuilder::silence(Act x, const Silence& attributes, std::string_view name) {
+  return append_one(attributes, {x.id}, name);
+}
 
 Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {
   check(type(x).shape.elements() == shape.elements(),

@@ -116,6 +116,7 @@ class GraphBuilder {
   /// StreamWeights with one scale.
   Act stream_read(Act x, Weight scale, Weight biases, const StreamWeights& attributes, std::string_view name);
   Act stream_mean(Act x, Act gate, std::string_view name);
+  Act stream_blend(Act x, Act last, Weight w, const StreamBlend& attributes, std::string_view name);
   Act match_gate(Act a, Act b, std::string_view name);
   Act gaussian_top(Act x, float deviations, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
@@ -127,6 +128,8 @@ class GraphBuilder {
   Act slice(Act x, const Slice& attributes, std::string_view name);
   Act concat(Act a, Act b, std::string_view name);
   Index head_ids(Act x, std::string_view name);
+  Index group_ids(Index ids, int size, std::string_view name);
+  Act silence(Act x, const Silence& attributes, std::string_view name);
   /// [heads * head_dim, tokens] -> [head_dim, heads, tokens]
   Act split_heads(Act x, int heads, std::string_view name);
   /// [head_dim, heads, tokens] -> [heads * head_dim, tokens]

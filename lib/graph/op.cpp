@@ -50,6 +50,7 @@ struct Name {
   std::string_view operator()(const StreamAdd&) const { return "stream_add"; }
   std::string_view operator()(const StreamWeights&) const { return "stream_weights"; }
   std::string_view operator()(const StreamMean&) const { return "stream_mean"; }
+  std::string_view operator()(const StreamBlend&) const { return "stream_blend"; }
   std::string_view operator()(const MatchGate&) const { return "match_gate"; }
   std::string_view operator()(const GaussianTop&) const { return "gaussian_top"; }
   std::string_view operator()(const Add&) const { return "add"; }
@@ -60,6 +61,8 @@ struct Name {
   std::string_view operator()(const Slice&) const { return "slice"; }
   std::string_view operator()(const Concat&) const { return "concat"; }
   std::string_view operator()(const HeadIds&) const { return "head_ids"; }
+  std::string_view operator()(const GroupIds&) const { return "group_ids"; }
+  std::string_view operator()(const Silence&) const { return "silence"; }
   std::string_view operator()(const Reshape&) const { return "reshape"; }
 };
 
@@ -169,6 +172,11 @@ struct Attributes {
   std::string operator()(const StreamAdd& a) const { return "first=" + std::to_string(a.first); }
   std::string operator()(const StreamWeights& a) const {
     return "eps=" + number(a.eps) + " iterations=" + std::to_string(a.iterations);
+  }
+  std::string operator()(const StreamBlend& a) const { return "eps=" + number(a.eps); }
+  std::string operator()(const GroupIds& a) const { return "size=" + std::to_string(a.size); }
+  std::string operator()(const Silence& a) const {
+    return "begin=" + std::to_string(a.begin) + " n=" + std::to_string(a.n);
   }
   std::string operator()(const GaussianTop& a) const { return "deviations=" + number(a.deviations); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }

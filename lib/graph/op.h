@@ -255,7 +255,7 @@ enum class HeadSharing : std::uint8_t {
 /// holds the heads of q, those of k and those of v, one after another. With q and k divided by sqrt(|.|^2 + eps), q by
 /// sqrt(dk) as well, for each value head: S = exp(a * softplus(alpha + bias)) S, then S += k (sigmoid(beta) (v - S^T
 /// k))^T, then y = S^T q. Where a head has dk of alpha, each row of S decays by its own (Kimi Delta Attention,
-/// arXiv:2510.26692). With a floor, S decays by exp(floor * sigmoid(a * (alpha + bias))) instead, never by more than
+/// arXiv:2510.26692). With a floor, S decays by exp(floor * sigmoid(|a| * (alpha + bias))) instead, never by more than
 /// exp(floor).
 struct GatedDelta {
   int key_heads = 0;
@@ -388,6 +388,14 @@ struct StreamMean {
   friend bool operator==(const StreamMean&, const StreamMean&) = default;
 };
 
+/// (x [n, m, rows], last [n, rows], w [n]) -> [n, rows]: the mean of a row's m vectors and of a last one, each by its
+/// share of a softmax over all: that of x_i . w / sqrt(mean(x_i^2) + eps) (what Kimi K3 calls attention residuals)
+struct StreamBlend {
+  float eps = 0;
+  friend bool operator==(const StreamBlend&, const StreamBlend&) = default;
+};
+inline constexpr std::int64_t kMostBlended = 64;  ///< m of a StreamBlend
+
 /// (a [n, m, rows], b [n, m, rows]) -> [m, rows]: how well vectors go together (Engram, arXiv:2601.07372),
 /// sigmoid(root) with s = a_i . b_i / sqrt(n), root = sqrt(max(|s|, kLeastMatch)) with the sign of s, 0 where s is 0
 struct MatchGate {
@@ -451,16 +459,30 @@ struct HeadIds {
   friend bool operator==(const HeadIds&, const HeadIds&) = default;
 };
 
+/// (ids [top_k, rows]) -> [top_k, rows], ids / size: which of the groups of so many neighbouring experts each is in
+struct GroupIds {
+  int size = 1;
+  friend bool operator==(const GroupIds&, const GroupIds&) = default;
+};
+
+/// (x [m, rows]) -> x, but for elements [begin, begin + n) of each row, which are the lowest number that there is:
+/// logits of tokens that are never to come
+struct Silence {
+  std::int64_t begin = 0, n = 0;
+  friend bool operator==(const Silence&, const Silence&) = default;
+};
+
 /// (x) -> the same data under another shape; rows stay rows
 struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable,
-                           PositionScale, Rope, KvAppend, SelectKeys, SelectBlocks, Attention, CompressedAttention,
-                           ShortConv, WindowMean, Compress, GatedDelta, SelectiveScan, TokenShift, Lerp, Wkv6, Wkv7,
-                           Route, ExpertLinear, Combine, StreamMix, StreamAdd, StreamWeights, StreamMean, MatchGate,
-                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+using AnyOp =
+    std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
+                 KvAppend, SelectKeys, SelectBlocks, Attention, CompressedAttention, ShortConv, WindowMean, Compress,
+                 GatedDelta, SelectiveScan, TokenShift, Lerp, Wkv6, Wkv7, Route, ExpertLinear, Combine, StreamMix,
+                 StreamAdd, StreamWeights, StreamMean, StreamBlend, MatchGate, GaussianTop, Add, Scale, SoftCap, Map,
+                 Rows, Slice, Concat, HeadIds, GroupIds, Silence, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

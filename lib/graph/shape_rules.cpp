@@ -406,6 +406,17 @@ class Rule {
     alike(0, 1);
     return act({in_[0]->type.shape[0], in_[0]->type.shape[2]}, in_[0]->rows);
   }
+  std::vector<ResultType> operator()(const StreamBlend& a) const {
+    count(3);
+    need(a.eps >= 0, 0, "has an eps that is not negative");
+    heads(0);
+    f32(1);
+    const Shape& x = in_[0]->type.shape;
+    need(x[1] <= kMostBlended, 0, "is of too many vectors");
+    need(in_[1]->type.shape == Shape({x[0], x[2]}) && in_[1]->rows == in_[0]->rows, 1, "is not [n, rows]");
+    vector(2, x[0]);
+    return same(1);
+  }
   std::vector<ResultType> operator()(const MatchGate&) const {
     count(2);
     heads(0);
@@ -470,6 +481,19 @@ class Rule {
     heads(0);
     const Shape& x = in_[0]->type.shape;
     return {{ValueKind::Result, {DType::I32, {x[1], x[2]}}, in_[0]->rows}};
+  }
+  std::vector<ResultType> operator()(const GroupIds& a) const {
+    count(1);
+    index(0);
+    need(a.size >= 1 && in_[0]->type.shape.n_dims() == 2, 0, "is not [top_k, rows] of experts in groups");
+    return {{ValueKind::Result, in_[0]->type, in_[0]->rows}};
+  }
+  std::vector<ResultType> operator()(const Silence& a) const {
+    count(1);
+    f32(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() == 2 && a.begin >= 0 && a.n >= 1 && a.begin + a.n <= x[0], 0, "has no such elements in a row");
+    return same(0);
   }
 
  private:

@@ -184,7 +184,7 @@ DecoderConfig read_config(const Metadata& md, std::string_view arch, std::span<c
   read_attention(hp, c);
   layers.kv_heads(is_own(kKvHeads), is_own(kHeads.key));
   if (!is_own(kNormEpsilon.key)) c.norm_eps = hp.real(kNormEpsilon);
-  c.rope = read_rope(hp, c.head_dim, c.context);
+  c.rope = read_rope(hp, c.head_dim, c.context, is_own("rope.dimension_count"));
   if (hp.text(kScalingType, "") == "longrope" && !is_own(kScalingType))
     hp.fail(kScalingType, "\"longrope\" is not supported for " + c.architecture);
   for (const Neutral& n : kForeign) {

@@ -81,9 +81,10 @@ using OwnKeys = std::initializer_list<std::string_view>;
 
 /// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
 /// would change the computation in a way that no family here follows are refused, never ignored, but for those of
-/// `own`. attention.layer_norm_rms_epsilon may be among these, and then is not read. So may be attention.head_count,
-/// attention.head_count_kv and feed_forward_length: in such a key layers may differ, and may have 0, of which
-/// require_all_attend() and its neighbours say what it means to the family. At least one layer attends.
+/// `own`. attention.layer_norm_rms_epsilon may be among these, and then is not read; where rope.dimension_count is, it
+/// may be 0. So may be attention.head_count, attention.head_count_kv and feed_forward_length: in such a key layers may
+/// differ, and may have 0, of which require_all_attend() and its neighbours say what it means to the family. At least
+/// one layer attends.
 DecoderConfig read_decoder_config(const Metadata&, std::string_view arch, OwnKeys own = {});
 /// The same of families whose layers are all dense and see all positions.
 DecoderConfig read_dense_config(const Metadata&, std::string_view arch, OwnKeys own = {});

@@ -17,9 +17,10 @@ void expect_of_cache(const HyperParameters& hp, std::string_view key, std::int64
     hp.fail(key, "value " + std::to_string(value) + ", but what the cache holds needs " + std::to_string(needed));
 }
 
-/// Of each head: its own part, and what meets the part of the keys that heads share.
+/// Of each head: its own part, and what meets the part of the keys that heads share, if there is one.
 struct LatentQueries {
-  Act own, shared;
+  Act own;
+  std::optional<Act> shared = {};
 };
 
 Act turned(Scope s, std::string_view name, Act x, const std::optional<Rotary>& rot) {
@@ -31,6 +32,7 @@ LatentQueries latent_queries(Scope s, const LatentConfig& c, const std::optional
   const int n = c.of(s.layer()).heads;
   const Act q = s.linear(c.query_latent > 0 ? "attn_q_b" : "attn_q", x, n * c.head_key);
   const Act heads = s.split_heads("attn_q_heads", q, n);
+  if (c.rope.n_rot == 0) return {heads};
   const Act own = s.slice("attn_q_plain", heads, {0, c.unshared()});
   const Act rest = s.slice("attn_q_rest", heads, {c.unshared(), c.rope.n_rot});
   return {own, turned(s, "attn_q_rope", rest, rot)};
@@ -38,8 +40,8 @@ LatentQueries latent_queries(Scope s, const LatentConfig& c, const std::optional
 
 /// What a position's keys and values are made from.
 struct Latents {
-  Act kv;      ///< [latent, tokens]
-  Act shared;  ///< [n_rot, 1, tokens], of the keys of all heads
+  Act kv;                          ///< [latent, tokens]
+  std::optional<Act> shared = {};  ///< [n_rot, 1, tokens], of the keys of all heads
 };
 
 Latents latents(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x) {
@@ -47,9 +49,15 @@ Latents latents(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot
     return s.linear_rows(name, "attn_kv_a_mqa", c.latent + c.rope.n_rot, x, {begin, n});
   };
   const Act kv = s.rms_norm("attn_kv_a_norm", part("attn_kv_latent", 0, c.latent), c.norm_eps);
+  if (c.rope.n_rot == 0) return {kv};
   const Act rest = s.split_heads("attn_k_rest", part("attn_k_shared", c.latent, c.rope.n_rot), 1);
   const Act shared = s.has("attn_k_norm") ? s.rms_norm("attn_k_norm", rest, c.norm_eps) : rest;
   return {kv, turned(s, "attn_k_rope", shared, rot)};
+}
+
+/// `own`, and behind each head of it what is shared.
+Act joined(Scope s, std::string_view name, Act own, const std::optional<Act>& shared) {
+  return shared ? s.concat(name, own, *shared) : own;
 }
 
 struct LatentOperands {
@@ -59,9 +67,9 @@ struct LatentOperands {
 LatentOperands latent_operands(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
                                const Latents& from) {
   const Act brought = s.head_linear("attn_k_b", q.own, c.latent);
-  const Act query = scale_queries(s, s.concat("attn_query", brought, q.shared), growth);
+  const Act query = scale_queries(s, joined(s, "attn_query", brought, q.shared), growth);
   const Act value = s.split_heads("attn_value", from.kv, 1);
-  return {query, s.concat("attn_key", value, from.shared), value};
+  return {query, joined(s, "attn_key", value, from.shared), value};
 }
 
 Act attend_to_latents(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
@@ -77,9 +85,9 @@ Act attend_to_heads(Scope s, const LatentConfig& c, const std::optional<Act>& gr
   const int n = c.of(s.layer()).heads;
   const Act kv = s.linear("attn_kv_b", from.kv, n * (c.unshared() + c.head_value));
   const Act heads = s.split_heads("attn_kv_heads", kv, n);
-  const Act key = s.concat("attn_key", s.slice("attn_k_plain", heads, {0, c.unshared()}), from.shared);
+  const Act key = joined(s, "attn_key", s.slice("attn_k_plain", heads, {0, c.unshared()}), from.shared);
   const Act value = s.slice("attn_value", heads, {c.unshared(), c.head_value});
-  const Act query = scale_queries(s, s.concat("attn_query", q.own, q.shared), growth);
+  const Act query = scale_queries(s, joined(s, "attn_query", q.own, q.shared), growth);
   return s.attention(query, s.kv_append(key, value), {.scale = c.attention_scale});
 }
 
@@ -132,7 +140,7 @@ Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>
   return attention_output(s, c, latent_results(s, c, rot, growth, x));
 }
 
-Act selected_latent_results(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+Act selected_latent_results(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x, Act query_latents,
                             Index selected) {
   const LatentQueries q = latent_queries(s, c, rot, query_latents);
   const LatentOperands o = latent_operands(s, c, {}, q, latents(s, c, rot, x));

@@ -19,7 +19,7 @@ struct LatentConfig : DecoderConfig {
   std::int64_t latent = 0, query_latent = 0;  ///< query_latent: 0 if queries are made from the input itself
   std::optional<PositionScale> growth = {};   ///< of queries: Mistral Large 3
   std::int64_t head_key = 0, head_value = 0;  ///< of one head, the shared part of the key among the former
-  std::int64_t unshared() const { return head_key - rope.n_rot; }
+  std::int64_t unshared() const { return head_key - rope.n_rot; }  ///< all of it where rope.n_rot is 0
 };
 
 /// The keys of latents and of heads; key_length, value_length and head_count_kv are the cache's, of the newer files
@@ -40,7 +40,7 @@ Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>
                      Act x);
 /// latent_results() of files with a latent cache, each token attending to selected keys alone, with what its queries
 /// are made from already there.
-Act selected_latent_results(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+Act selected_latent_results(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x, Act query_latents,
                             Index selected);
 
 }  // namespace llm

@@ -348,6 +348,11 @@ Act Scope::stream_mean(std::string_view name, Act x, Act gate) { return place().
 
 Act Scope::match_gate(std::string_view name, Act a, Act b) { return place().match_gate(a, b, name); }
 
+Act Scope::stream_blend(std::string_view name, Act x, Act last, const StreamBlend& attributes, std::string_view w) {
+  const Weight weights = net_.f32(full_name(w) + ".weight", {net_.builder_.type(last).shape[0]});
+  return place().stream_blend(x, last, weights, attributes, name);
+}
+
 Act Scope::gaussian_top(std::string_view name, Act x, float deviations) {
   return place().gaussian_top(x, deviations, name);
 }
@@ -405,6 +410,12 @@ Act Scope::expert_linear(std::string_view name, Act x, const Routes& routes, Wei
 
 Act Scope::combine(std::string_view name, Act x, const Routes& routes) {
   return place().combine(x, routes.weight, name);
+}
+
+Index Scope::group_ids(std::string_view name, Index ids, int size) { return place().group_ids(ids, size, name); }
+
+Act Scope::silence(std::string_view name, Act x, const Silence& attributes) {
+  return place().silence(x, attributes, name);
 }
 
 Net::Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters, Outputs outputs)

@@ -141,6 +141,8 @@ class Scope {
   /// With `scale`.weight [1].
   Act stream_read(std::string_view name, Act x, std::string_view scale, std::string_view biases, const StreamWeights&);
   Act stream_mean(std::string_view name, Act x, Act gate);
+  /// With `w`.weight [n].
+  Act stream_blend(std::string_view name, Act x, Act last, const StreamBlend&, std::string_view w);
   Act match_gate(std::string_view name, Act a, Act b);
   Act gaussian_top(std::string_view name, Act x, float deviations);
   Act add(std::string_view name, Act a, Act b);
@@ -162,6 +164,8 @@ class Scope {
   /// And by `name`.scale [experts] and `name`.bias [n, experts] if the file has them.
   Act expert_linear(std::string_view name, Act x, const Routes&, Weight);
   Act combine(std::string_view name, Act x, const Routes&);
+  Index group_ids(std::string_view name, Index ids, int size);
+  Act silence(std::string_view name, Act x, const Silence&);
 
  private:
   friend class Net;

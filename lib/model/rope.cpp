@@ -57,8 +57,8 @@ void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope)
   hp.expect_neutral(kUnmixedFactor, 1, -1);
 }
 
-int rotated_elements(const HyperParameters& hp, int head_dim) {
-  const IntegerRule rule{"rope.dimension_count", 2, head_dim};
+int rotated_elements(const HyperParameters& hp, int head_dim, bool may_be_none) {
+  const IntegerRule rule{"rope.dimension_count", may_be_none ? 0 : 2, head_dim};
   const std::int64_t n_rot = hp.optional_integer(rule).value_or(head_dim);
   if (n_rot % 2 != 0)
     hp.fail(rule.key, "value " + std::to_string(n_rot) + " is odd, but elements are rotated in pairs");
@@ -69,9 +69,9 @@ int rotated_elements(const HyperParameters& hp, int head_dim) {
 
 /// What `rope.scaling.yarn_ext_factor` says of the mix decides, not the type: without a mix all angles are divided
 /// alike, and another factor belongs to the magnitude. So llama.cpp has it.
-RopeTable read_rope(const HyperParameters& hp, int head_dim, std::int64_t context) {
+RopeTable read_rope(const HyperParameters& hp, int head_dim, std::int64_t context, bool may_be_none) {
   RopeTable rope;
-  rope.n_rot = rotated_elements(hp, head_dim);
+  rope.n_rot = rotated_elements(hp, head_dim, may_be_none);
   rope.base = hp.optional_real(kBase).value_or(rope.base);
   rope.scaling = scaling_type(hp);
   rope.factor = scaling_factor(hp);

@@ -332,6 +332,15 @@ TEST_CASE("routers, parts of heads and what is put behind them refuse what does 
   CHECK_THROWS_WITH(b.position_scale({.slope = 1, .length = 0}, positions, "p"), contains("at least 1"));
   CHECK(b.graph().info(b.head_ids(heads, "ids")).type == TensorType{DType::I32, {4, 4}});
   CHECK_THROWS_WITH(b.head_ids(x, "ids"), contains("needs [n, heads, rows]"));
+  const Weight w8 = b.weight("w8", f32({8})), w4 = b.weight("w4", f32({4}));
+  CHECK(b.type(b.stream_blend(heads, row, w8, {}, "blend")).shape == Shape({8, 4}));
+  CHECK_THROWS_WITH(b.stream_blend(heads, each, w8, {}, "b"), contains("is not [n, rows]"));
+  CHECK_THROWS_WITH(b.stream_blend(heads, row, w4, {}, "b"), contains("is not a weight"));
+  CHECK(b.type(b.silence(row, {.begin = 3, .n = 5}, "silent")).shape == Shape({8, 4}));
+  CHECK_THROWS_WITH(b.silence(row, {.begin = 4, .n = 5}, "s"), contains("no such elements"));
+  const llm::Index ids = b.head_ids(heads, "heads_of");
+  CHECK(b.type(b.group_ids(ids, 2, "groups")) == TensorType{DType::I32, {4, 4}});
+  CHECK_THROWS_WITH(b.group_ids(ids, 0, "g"), contains("experts in groups"));
 }
 
 TEST_CASE("merge_linears keeps each bias with its weight") {

@@ -146,6 +146,10 @@ std::vector<Variant> variants() {
       {"plm", {.arch = "plm", .layers = 2, .tied = true}},
       {"refact", {.arch = "refact", .layers = 2}},
       {"spark2_5", {.arch = "spark2_5", .layers = 2, .head_dim = 16}},
+      {"chameleon", {.arch = "chameleon", .layers = 2}},
+      {"glm5-next", {.arch = "glm5-next", .layers = 2}},
+      {"grovemoe", {.arch = "grovemoe", .layers = 2, .head_dim = 16}},
+      {"kimi-k3", {.arch = "kimi-k3", .layers = 3}},
   };
 }
 
@@ -196,7 +200,7 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
         "step35",   "kimi-linear", "cohere2moe", "deepseek32",   "glm-dsa",      "deepseek2-ocr", "granite_swa",
         "hy_v3",    "laguna",      "mellum",     "muse-glimmer", "nanbeige",     "plamo3",        "spark2_5",
         "qwen4exp", "bailingmoe3", "maple",      "dots3note",    "talkie",       "minimax-m3",    "deepseek4",
-        "rwkv7",    "arwkv7"};
+        "rwkv7",    "arwkv7",      "kimi-k3",    "glm5-next"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -492,6 +492,21 @@ TEST_CASE("keys of single families that make no sense, or say what is not follow
   run({{"heads", "mamba.attention.head_count", "4", set("mamba.attention.head_count", std::uint32_t{4})},
        {"rank", "mamba.ssm.time_step_rank", "missing", erase("mamba.ssm.time_step_rank")}},
       {.arch = "mamba"});
+  run({{"groups", "grovemoe.experts_per_group", "missing", erase("grovemoe.experts_per_group")},
+       {"scale", "grovemoe.expert_group_scale", "missing", erase("grovemoe.expert_group_scale")}},
+      {.arch = "grovemoe"});
+  run({{"no blocks", "kimi-k3.attn_res.block_size", "missing", erase("kimi-k3.attn_res.block_size")},
+       {"flat", "kimi-k3.activation.situ_beta", "0", set("kimi-k3.activation.situ_beta", 0.0f)}},
+      {.arch = "kimi-k3", .layers = 2});
+  run({{"turned", "glm5-next.rope.dimension_count", "8 changes what the model computes",
+        set("glm5-next.rope.dimension_count", std::uint32_t{8})},
+       {"single keys", "glm5-next.attention.indexer.kpool", "1",
+        set("glm5-next.attention.indexer.kpool", std::uint32_t{1})},
+       {"parts of groups", "glm5-next.attention.indexer.top_k", "10 is no multiple of",
+        set("glm5-next.attention.indexer.top_k", std::uint32_t{10})},
+       {"no tail", "glm5-next.attention.indexer.kpool_select_tail", "0 changes what the model computes",
+        set("glm5-next.attention.indexer.kpool_select_tail", false)}},
+      {.arch = "glm5-next", .layers = 2});
   run({{"no window", "maple.attention.sliding_window", "missing", erase("maple.attention.sliding_window")},
        {"limit", "maple.swiglu_clamp_exp", "-1", set("maple.swiglu_clamp_exp", -1.0f)}},
       {.arch = "maple", .layers = 2});

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "graph_parts.h"
+#include "model/decoder_config.h"
 #include "open_file.h"
 #include "support/catch.h"
+#include "support/tiny_vocabulary.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -460,6 +462,103 @@ TEST_CASE("bailingmoe3: states decay to a floor, what is attended to passes gate
   f.set("bailingmoe3.kda.gate_lower_bound", -5.0f);
   f.set("bailingmoe3.kda.safe_gate", false);
   CHECK_THROWS_WITH(open_tiny(folder, f), contains("bailingmoe3.kda.safe_gate"));
+}
+
+TEST_CASE("grovemoe: beside the experts, small ones of their groups, by the same routes") {
+  const TempDir folder;
+  using Names = std::vector<std::string>;
+  TinyFile f = tiny_model({.arch = "grovemoe"});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<GroupIds>(g) == std::vector<GroupIds>{{.size = 2}});
+  CHECK(producers(g, "blk.0.ffn_groups") == Names{"blk.0.ffn_routes"});
+  CHECK(producers(g, "blk.0.ffn_gate_chexps") ==
+        Names{"blk.0.ffn_norm", "blk.0.ffn_groups", "blk.0.ffn_gate_chexps.weight"});
+  CHECK(producers(g, "blk.0.ffn_chexps") == Names{"blk.0.ffn_down_chexps", "blk.0.ffn_routes_weights"});
+  CHECK(producers(g, "blk.0.ffn_sum") == Names{"blk.0.ffn_moe", "blk.0.ffn_chexps_scaled"});
+  CHECK(all<Scale>(g) == std::vector<Scale>{{.factor = 0.5f}});
+  f.set("grovemoe.experts_per_group", std::uint32_t{3});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("grovemoe.experts_per_group"));
+}
+
+TEST_CASE("chameleon: norms in front of blocks or behind them, logits of pictures are silent") {
+  const TempDir folder;
+  using Names = std::vector<std::string>;
+  TinyFile f = tiny_model({.arch = "chameleon"});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  CHECK(producers(model.graph, "blk.0.attn_q_norm") ==
+        Names{"blk.0.attn_q_heads", "blk.0.attn_q_norm.weight", "blk.0.attn_q_norm.bias"});
+  CHECK(all<LayerNorm>(model.graph) == std::vector<LayerNorm>(2, {.eps = 1e-5f}));
+  CHECK(producers(model.graph, "blk.0.attn_residual") == Names{"token_embd", "blk.0.attn_output"});
+  CHECK(all<Silence>(model.graph).empty());
+  f.set("chameleon.swin_norm", true);
+  std::vector<std::string> tokens(static_cast<std::size_t>(tiny_vocabulary(TinyTokenizer::Spm)));
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = (i < 4 || i > 9 ? "t" : "IMGIMG") + std::to_string(i);
+  f.set_array("tokenizer.ggml.tokens", tokens);
+  const Graph behind = open_tiny(folder, f).graph;
+  CHECK(producers(behind, "blk.0.attn_q")[0] == "token_embd");
+  CHECK(producers(behind, "blk.0.attn_residual") == Names{"token_embd", "blk.0.attn_norm"});
+  CHECK(producers(behind, "blk.0.ffn_residual") == Names{"blk.0.attn_residual", "blk.0.ffn_norm"});
+  CHECK(all<Silence>(behind) == std::vector<Silence>{{.begin = 4, .n = 6}});
+  tokens[6] = "text";
+  f.set_array("tokenizer.ggml.tokens", tokens);
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("in several places"));
+}
+
+TEST_CASE("kimi-k3: parts of layers read means of what was saved, experts work on rows of their own") {
+  const TempDir folder;
+  using Names = std::vector<std::string>;
+  TinyFile f = tiny_model({.arch = "kimi-k3", .layers = 3});          // of which the second does not attend
+  f.add_tensor({"blk.0.attn_res_score.weight", {DType::F32, {32}}});  // by which nothing is read
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<GatedDelta>(g)[0].floor == -5);
+  CHECK(producers(g, "blk.1.delta_gated")[0] == "blk.1.ssm_g");
+  CHECK(producers(g, "blk.0.attn_norm")[0] == "token_embd");
+  CHECK(producers(g, "blk.0.ffn_res_blend") ==
+        Names{"blk.0.ffn_res_saved", "blk.0.attn_output", "blk.0.ffn_res_score.weight"});
+  CHECK(producers(g, "blk.1.attn_residual") == Names{"blk.0.ffn_residual", "blk.1.attn_output"});
+  CHECK(producers(g, "blk.2.residuals") == Names{"blk.0.residual", "blk.2.residual"});
+  CHECK(producers(g, "blk.2.residual")[0] == "blk.1.ffn_residual");
+  CHECK(producers(g, "output_rows")[0] == "output_res_blend");
+  CHECK(producers(g, "blk.0.attn_gated") == Names{"blk.0.attn_gate", "blk.0.attn_flat"});
+  CHECK(producers(g, "blk.1.ffn_gate_exps")[0] == "blk.1.ffn_routed_down");
+  CHECK(producers(g, "blk.1.ffn_gate_inp")[0] == "blk.1.ffn_norm");
+  CHECK(producers(g, "blk.1.ffn_routed_up")[0] == "blk.1.ffn_routed_norm");
+  CHECK(producers(g, "blk.1.ffn_glu") == Names{"blk.1.ffn_gate_exps", "blk.1.ffn_glu_bent"});
+  f.set("kimi-k3.activation.situ_linear_beta", 0.0f);
+  CHECK(producers(open_tiny(folder, f).graph, "blk.1.ffn_glu_bent") ==
+        Names{"blk.1.ffn_glu_gate", "blk.1.ffn_up_exps"});
+  f.set("kimi-k3.attn_res.block_size", std::uint32_t{0});
+  CHECK(all<StreamBlend>(open_tiny(folder, f).graph).empty());
+  f.set("kimi-k3.kda.gate_lower_bound", 0.5f);
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("kimi-k3.kda.gate_lower_bound"));
+}
+
+TEST_CASE("glm5-next: positions are selected in groups by a key of each, nothing is turned, the output reads a mean") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "glm5-next", .layers = 4});  // of which the second and the fourth attend
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  const Graph& g = model.graph;
+  CHECK(all<SelectKeys>(g) == std::vector<SelectKeys>(2, {.top_k = 11}));
+  CHECK(producers(g, "blk.1.indexer_pooled")[0] == "blk.1.indexer.k_norm");
+  CHECK(producers(g, "blk.1.indexer_pooled")[2] == "blk.1.indexer_compressor_ape.weight");
+  CHECK(all<RopeTable>(g).empty());
+  CHECK(all<GatedDelta>(g)[0].eps == 1e-6f);
+  CHECK(producers(g, "output_norm")[0] == "streams_mean");
+  const GluLimits limits = limits_of_gates(0.25f);
+  for (const Glu& glu : all<Glu>(g))
+    if (glu.activation == Activation::Silu) CHECK(glu == Glu{.limit = limits.all, .gate_limit = limits.gate});
+  f.set_array("glm5-next.attention.indexer.types", std::vector<std::uint32_t>{0, 1, 0, 0});
+  const Graph shared = open_tiny(folder, f).graph;
+  CHECK(all<SelectKeys>(shared).size() == 1);
+  CHECK(producers(shared, "blk.3.attn").back() == producers(shared, "blk.1.attn").back());
+  f.set_array("glm5-next.attention.indexer.types", std::vector<std::uint32_t>{1, 0, 1, 1});
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("gives layer 1 no indexer"));
 }
 
 TEST_CASE("plamo2: scans of heads by steps that are made of what was convolved") {

@@ -186,6 +186,21 @@ void add_heads(std::vector<OpCase>& cases) {
   }
 }
 
+/// Groups of three experts, of which a token may have chosen several.
+OpScene groups_scene(int rows) {
+  constexpr std::int64_t kWidth = 64, kOut = 35;
+  Stage s(rows);
+  const Act x = s.input("x", kWidth, 35);
+  const Routes routes = s.builder.route(s.input("logits", 12, 36), {.top_k = 5}, "routes");
+  const Index groups = s.builder.group_ids(routes.expert, 3, "groups");
+  const Act y =
+      s.builder.expert_linear(x, groups, {s.weight("w", DType::Q8_0, {kWidth, kOut, 4}, 37), nullptr, "small"});
+  OpScene scene = std::move(s).finish(s.builder.combine(y, routes.weight, "y"), one_step(rows), kWidth);
+  scene.magnitude = std::sqrt(static_cast<double>(kWidth));
+  scene.observed = {"groups", "small"};
+  return scene;
+}
+
 void add_experts(std::vector<OpCase>& cases) {
   for (const DTypeInfo& type : dtypes()) {
     if (type.use != DTypeUse::Weight) continue;
@@ -195,6 +210,14 @@ void add_experts(std::vector<OpCase>& cases) {
                        [=, dtype = type.dtype] { return experts_scene(dtype, k, 5, 2, rows); }});
     }
   }
+  for (const int rows : {1, 9, 70})
+    cases.push_back({label("small experts of groups Q8_0", {{"rows", rows}}), [=] { return groups_scene(rows); }});
+  for (const int rows : {1, 5})
+    cases.push_back({label("silence", {{"rows", rows}}), [=] {
+                       Stage s(rows);
+                       const Act x = s.builder.silence(s.input("x", 300, 44), {.begin = 7, .n = 130}, "silent");
+                       return std::move(s).finish(s.builder.soft_cap(x, 2.0f, "y"), full_and_partial(rows), 1);
+                     }});
   cases.push_back({"expert linear, every expert", [] { return experts_scene(DType::F32, 16, 4, 4, 7); }});
   cases.push_back({"expert linear, one expert", [] { return experts_scene(DType::F32, 16, 1, 1, 7); }});
   for (const int rows : {1, 11}) {
@@ -445,6 +468,14 @@ OpScene streams_scene(std::int64_t n, int m, OfTwo op) {
   return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), one_step(5), op == OfTwo::Mean ? m : n);
 }
 
+OpScene blend_scene(std::int64_t n, int m) {
+  Stage s(5);
+  const Act x = s.builder.split_heads(s.input("x", n * m, 66, 2.0f), m, "vectors");
+  const Act last = s.input("last", n, 67, 2.0f);
+  const Act y = s.builder.stream_blend(x, last, s.weight("w", DType::F32, {n}, 68), {.eps = 1e-3f}, "blend");
+  return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), one_step(5), n + m);
+}
+
 enum class Balanced { Whole, Read };
 /// Weights of streams, by which they are read, mixed and added to.
 OpScene balanced_scene(std::int64_t n, int m, Balanced form) {
@@ -490,6 +521,9 @@ void add_streams(std::vector<OpCase>& cases) {
                          [=] { return spread_scene(n, m, m / 3, w); }});
     }
   }
+  for (const std::int64_t n : {1, 5, 67, 300, 2500})
+    for (const int m : {1, 3, 20, 64})
+      cases.push_back({label("stream_blend", {{"n", n}, {"m", m}}), [=] { return blend_scene(n, m); }});
   cases.push_back({"stream_mix as a product", [] { return mix_scene(1, 300, 1); }});
   for (const std::int64_t n : {2, 31, 300, 5000}) {
     for (const float deviations : {0.3f, 1.6448533f})

@@ -95,7 +95,8 @@ TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
 
 TEST_CASE("recurrent layers in parts have the bits of the whole, and long steps leave their states where they are",
           "[placement]") {
-  for (const char* const arch : {"qwen35", "qwen35moe", "qwen4exp", "deepseek4", "lfm2moe", "falcon-h1"}) {
+  for (const char* const arch :
+       {"qwen35", "qwen35moe", "qwen4exp", "deepseek4", "kimi-k3", "glm5-next", "lfm2moe", "falcon-h1"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 512}));
     const auto whole = load({}, "cpu");

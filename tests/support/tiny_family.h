@@ -52,6 +52,7 @@ struct TinyFamily {
   /// Layers that select their keys; SeeingAll: those without a window.
   enum class Indexer { None, All, EveryOther, SeeingAll } indexer = Indexer::None;
   bool whole_queries = false;  ///< of latent attention, queries are made from the input itself
+  bool unshared_keys = false;  ///< of latent attention, heads share no part of their keys, and nothing is turned
   enum class Gates { None, OfElements, OfHeads } gates = Gates::None;
   enum class Sinks { None, All, WithWindow } sinks = Sinks::None;
   enum class Pattern { None, Period, PeriodOfWindow, Flags } pattern = Pattern::None;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace llm::test {
 namespace {
@@ -163,6 +164,28 @@ void set_granite_swa(TinyWriter& w) {
   w.set_array("attention.rope_pattern", turning);
 }
 
+/// Pairs of experts have a small one.
+void set_grovemoe(TinyWriter& w) {
+  w.set("experts_per_group", 2);
+  w.set("expert_chunk_feed_forward_length", w.o.d_ff);
+  w.set("expert_group_scale", 0.5f);
+}
+
+void set_kimi_k3(TinyWriter& w) {
+  w.set("expert_latent_length", w.o.n_embd);
+  w.set("attn_res.block_size", w.o.layers > 2 ? 2 : 1);
+  w.set("activation.situ_beta", 1.5f);
+  w.set("activation.situ_linear_beta", 2.5f);
+}
+
+void set_glm5_next(TinyWriter& w) {
+  w.set("attention.indexer.kpool", kTogether);
+  w.set("hyper_connection.count", kBalanced);
+  w.set("hyper_connection.sinkhorn_iterations", 4);
+  w.set("hyper_connection.epsilon", 1e-6f);
+  set_limits(w);
+}
+
 void set_nanbeige(TinyWriter& w) { w.set("num_loops", w.o.layers > 1 ? 2 : 1); }
 
 /// The key is of gate and up together.
@@ -297,6 +320,44 @@ void add_ffn_norm(TinyWriter& w, int layer) {
 
 void add_head_gates(TinyWriter& w, int layer) {
   if (w.layer(layer).attends) w.linear(w.block(layer) + "attn_gate", w.o.n_embd, w.o.heads);
+}
+
+void add_chameleon(TinyWriter& w, int layer) {
+  for (const auto& [name, heads] : {std::pair{"attn_q_norm", w.o.heads}, std::pair{"attn_k_norm", w.o.kv_heads}}) {
+    w.add({w.block(layer) + name + ".weight", {DType::F32, {w.o.head_dim, heads}}, 1, 0.2f});
+    w.add({w.block(layer) + name + ".bias", {DType::F32, {w.o.head_dim, heads}}, 0, 0.2f});
+  }
+}
+
+void add_grovemoe(TinyWriter& w, int layer) {
+  const int n = w.o.n_embd, d_ff = w.o.d_ff, groups = w.experts / 2;
+  w.matrix(w.block(layer) + "ffn_gate_chexps.weight", {n, d_ff, groups});
+  w.matrix(w.block(layer) + "ffn_up_chexps.weight", {n, d_ff, groups});
+  w.matrix(w.block(layer) + "ffn_down_chexps.weight", {d_ff, n, groups});
+}
+
+void add_kimi_k3_ends(TinyWriter& w) { w.vector("output_res_score.weight", w.o.n_embd, 0, 0.5f); }
+
+/// Experts work on rows as long as the layers'.
+void add_kimi_k3(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd;
+  if (layer > 0) w.vector(blk + "attn_res_score.weight", n, 0, 0.5f);
+  w.vector(blk + "ffn_res_score.weight", n, 0, 0.5f);
+  if (w.layer(layer).attends) w.linear(blk + "attn_gate", n, w.o.heads * n / 2);
+  if (w.layer(layer).dense) return;
+  w.linear(blk + "ffn_routed_down", n, n);
+  w.vector(blk + "ffn_routed_norm.weight", n, 1, 0.2f);
+  w.linear(blk + "ffn_routed_up", n, n);
+}
+
+void add_glm5_next(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd;
+  for (const std::string name : {"hc_attn", "hc_ffn"}) add_balanced(w, blk + name, (2 + kBalanced) * kBalanced, 3);
+  if (!w.layer(layer).attends) return;
+  w.linear(blk + "indexer_compressor_gate", n, n);
+  w.add({blk + "indexer_compressor_ape.weight", {DType::F32, {n, kTogether}}, 0, 1});
 }
 
 void add_dots3note(TinyWriter& w, int layer) {

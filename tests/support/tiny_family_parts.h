@@ -20,7 +20,10 @@ void arrange_kimi(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma3n(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_gemma4(const TinyOptions&, std::vector<TinyLayer>&);
 
+void set_glm5_next(TinyWriter&);
 void set_granite_swa(TinyWriter&);
+void set_grovemoe(TinyWriter&);
+void set_kimi_k3(TinyWriter&);
 void set_nanbeige(TinyWriter&);
 void set_qwen(TinyWriter&);
 void set_dots3note(TinyWriter&);
@@ -39,9 +42,14 @@ void set_no_heads(TinyWriter&);
 void set_gemma3n(TinyWriter&);
 void set_gemma4(TinyWriter&);
 
+void add_chameleon(TinyWriter&, int layer);
 void add_deci_product(TinyWriter&, int layer);
 void add_ffn_norm(TinyWriter&, int layer);
+void add_glm5_next(TinyWriter&, int layer);
+void add_grovemoe(TinyWriter&, int layer);
 void add_head_gates(TinyWriter&, int layer);
+void add_kimi_k3_ends(TinyWriter&);
+void add_kimi_k3(TinyWriter&, int layer);
 void add_dots3note(TinyWriter&, int layer);
 void add_minimax_m3(TinyWriter&, int layer);
 void add_talkie(TinyWriter&, int layer);

@@ -22,7 +22,8 @@ void leave_to_mixer(TinyLayer& layer) {
 // Sizes of latents: what queries, and keys and values, are made from; the parts of a key; a value.
 int latent_width(const TinyWriter& w) { return w.o.n_embd; }
 int own_key(const TinyWriter& w) { return w.o.n_embd; }
-int whole_key(const TinyWriter& w) { return own_key(w) + w.o.head_dim; }
+int shared_key(const TinyWriter& w) { return w.family.unshared_keys ? 0 : w.o.head_dim; }
+int whole_key(const TinyWriter& w) { return own_key(w) + shared_key(w); }
 int latent_value(const TinyWriter& w) { return w.o.n_embd / 2; }
 /// Where there are files of both forms, those with one table for embedding and logits have the older.
 bool keeps_heads(const TinyWriter& w) {
@@ -161,6 +162,32 @@ void add_ling(TinyWriter& w, int layer) {
   w.add({blk + "ssm_a", {DType::F32, {1, w.o.heads}}, 1, 0.3f});
 }
 
+void set_floored(TinyWriter& w) {
+  set_kimi(w);
+  w.set("kda.gate_lower_bound", -5.0f);
+}
+
+/// Of Kimi K3, whose gates are one matrix, and of GLM-5.3-Flash.
+void add_floored(TinyWriter& w, int layer, bool whole_gates) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, head = kimi_head(w), width = w.o.heads * head;
+  add_kimi_delta(w, blk);
+  const auto low_rank = [&](const std::string& name) {
+    w.linear(blk + name + "_a", n, head);
+    w.linear(blk + name + "_b", head, width);
+  };
+  low_rank("ssm_f");
+  if (whole_gates) {
+    w.linear(blk + "ssm_g", n, width);
+  } else {
+    low_rank("ssm_g");
+  }
+  w.vector(blk + "ssm_a", w.o.heads, -1, 0.3f);
+}
+
+void add_kimi_k3_delta(TinyWriter& w, int layer) { add_floored(w, layer, /*whole_gates=*/true); }
+void add_glm5_next_delta(TinyWriter& w, int layer) { add_floored(w, layer, /*whole_gates=*/false); }
+
 /// A value head's results are a row that quantised weights multiply.
 int delta_length(const TinyWriter& w) { return w.o.head_dim; }
 
@@ -298,7 +325,8 @@ const TinyMixer kTinyRwkv6{set_rwkv6, add_rwkv6}, kTinyRwkv6Qwen2{set_rwkv6qwen2
     kTinyRwkv7{set_rwkv7, add_rwkv7}, kTinyArwkv7{set_arwkv7, add_time_mix7};
 const TinyMixer kTinyConv{set_conv, add_conv}, kTinyMamba{set_mamba, add_mamba}, kTinyMamba1{set_mamba1, add_mamba1},
     kTinyMamba1Alone{set_mamba1, add_mamba1_alone}, kTinyPlamo2{set_plamo2, add_plamo2_scan},
-    kTinyKimi{set_kimi, add_kimi}, kTinyLing{set_ling, add_ling}, kTinyDelta{set_delta, add_delta_apart},
+    kTinyKimi{set_kimi, add_kimi}, kTinyLing{set_ling, add_ling}, kTinyKimiK3{set_floored, add_kimi_k3_delta},
+    kTinyGlm5Next{set_floored, add_glm5_next_delta}, kTinyDelta{set_delta, add_delta_apart},
     kTinyJointDelta{set_delta, add_delta_joint};
 
 void arrange_in_turns(const TinyOptions& o, std::vector<TinyLayer>& layers) {
@@ -340,8 +368,9 @@ void set_tiny_latents(TinyWriter& w) {
   if (!w.family.whole_queries) w.set("attention.q_lora_rank", latent_width(w));
   w.set("attention.kv_lora_rank", latent_width(w));
   w.set("attention.head_count_kv", keeps_heads(w) ? w.o.heads : 1);
-  w.set("attention.key_length", keeps_heads(w) ? whole_key(w) : latent_width(w) + w.o.head_dim);
+  w.set("attention.key_length", keeps_heads(w) ? whole_key(w) : latent_width(w) + shared_key(w));
   w.set("attention.value_length", keeps_heads(w) ? latent_value(w) : latent_width(w));
+  w.set("rope.dimension_count", shared_key(w));
   if (keeps_heads(w)) return;
   w.set("attention.key_length_mla", whole_key(w));
   w.set("attention.value_length_mla", latent_value(w));
@@ -357,7 +386,7 @@ void add_tiny_latents(TinyWriter& w, int layer) {
     w.vector(blk + "attn_q_a_norm.weight", latent, 1, 0.2f);
     w.linear(blk + "attn_q_b", latent, heads * whole_key(w));
   }
-  w.linear(blk + "attn_kv_a_mqa", n, latent + w.o.head_dim);
+  w.linear(blk + "attn_kv_a_mqa", n, latent + shared_key(w));
   w.vector(blk + "attn_kv_a_norm.weight", latent, 1, 0.2f);
   if (keeps_heads(w)) {
     w.linear(blk + "attn_kv_b", latent, heads * (own_key(w) + value));

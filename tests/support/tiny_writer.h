@@ -65,7 +65,7 @@ void add_tiny_indexer(TinyWriter&, int layer);
 // are feed-forward networks; or every layer does the first two beside each other; or all mix alone, or mix and feed. Of
 // the delta rule, every second layer attends.
 extern const TinyMixer kTinyConv, kTinyMamba, kTinyMamba1, kTinyMamba1Alone, kTinyPlamo2, kTinyKimi, kTinyLing,
-    kTinyDelta, kTinyJointDelta, kTinyRwkv6, kTinyRwkv6Qwen2, kTinyRwkv7, kTinyArwkv7;
+    kTinyKimiK3, kTinyGlm5Next, kTinyDelta, kTinyJointDelta, kTinyRwkv6, kTinyRwkv6Qwen2, kTinyRwkv7, kTinyArwkv7;
 void arrange_in_turns(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_singles(const TinyOptions&, std::vector<TinyLayer>&);
 void arrange_both(const TinyOptions&, std::vector<TinyLayer>&);

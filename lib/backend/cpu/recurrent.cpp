@@ -277,12 +277,15 @@ class GatedDeltaInstruction final : public Instruction {
   void decays_of_rows(const Frame& f, std::int64_t token, std::int64_t first, std::int64_t n) const {
     float* const to = decays(f, token) + first * dk_;
     const auto by_heads = [&] {
-      for (std::int64_t h = 0; h < n; ++h) kernels_.scale(to + h * dk_, to + h * dk_, dk_, f.f32(in_[3])[first + h]);
+      for (std::int64_t h = 0; h < n; ++h)
+        kernels_.scale(to + h * dk_, to + h * dk_, dk_, gate_factor(f.f32(in_[3])[first + h]));
     };
     kernels_.add(f.f32(in_[1]) + (token * heads_ + first) * dk_, f.f32(in_[4]) + first * dk_, to, n * dk_);
     to_decays(to, n * dk_, by_heads);
   }
-  /// alpha + bias; `by_a` multiplies by a.
+  /// What sums of alpha and bias are multiplied with.
+  float gate_factor(float a) const { return op_.floor < 0 ? std::abs(a) : a; }
+  /// alpha + bias; `by_a` multiplies by gate_factor() of a.
   template <class ByA>
   void to_decays(float* x, std::int64_t n, const ByA& by_a) const {
     if (op_.floor < 0) {
@@ -311,7 +314,9 @@ class GatedDeltaInstruction final : public Instruction {
       std::fill_n(rows.decays, shared, 1.0f);  // nobody reads them
     } else {
       kernels_.add(f.f32(in_[1]) + here, f.f32(in_[4]) + first, rows.decays, shared);
-      to_decays(rows.decays, shared, [&] { kernels_.mul(f.f32(in_[3]) + first, rows.decays, rows.decays, shared); });
+      to_decays(rows.decays, shared, [&] {
+        for (std::int64_t h = 0; h < shared; ++h) rows.decays[h] *= gate_factor(f.f32(in_[3])[first + h]);
+      });
     }
     rows.interleave(gates(f, token) + 2 * first);
   }

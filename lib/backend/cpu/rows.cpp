@@ -1,6 +1,8 @@
 // Instructions that work row by row: embedding, norms, gates, rotary embedding, the cache's rows.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "backend/cpu/cache_writer.h"
@@ -296,6 +298,17 @@ struct Make {
         });
   }
 
+  std::unique_ptr<Instruction> operator()(const StreamBlend& op) const {
+    const Shape& s = site.in_info(0).type.shape;
+    const std::int64_t n = s[0], m = s[1];
+    return by_rows(site, "stream_blend",
+                   [=, axpy = site.kernels.axpy, x = site.in[0], last = site.in[1], w = site.in[2], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r)
+                       blend_row(op, axpy, f.f32(x) + r * n * m, f.f32(last) + r * n, f.f32(w), n, m, f.f32(y) + r * n);
+                   });
+  }
+
   std::unique_ptr<Instruction> operator()(const MatchGate&) const {
     const Shape& s = site.in_info(0).type.shape;
     const std::int64_t n = s[0], m = s[1];
@@ -503,6 +516,23 @@ struct Make {
     });
   }
 
+  std::unique_ptr<Instruction> operator()(const GroupIds& op) const {
+    const std::int64_t top_k = site.out_info(0).type.shape[0];
+    return by_rows(site, "group_ids", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+      for (auto i = begin * top_k; i < end * top_k; ++i) f.i32(y)[i] = f.i32(x)[i] / op.size;
+    });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Silence& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0];
+    return by_rows(site, "silence", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+      for (auto r = begin; r < end; ++r) {
+        std::copy_n(f.f32(x) + r * n, n, f.f32(y) + r * n);
+        std::fill_n(f.f32(y) + r * n + op.begin, op.n, std::numeric_limits<float>::lowest());
+      }
+    });
+  }
+
   /// The plan gives both sides the same bytes.
   std::unique_ptr<Instruction> operator()(const Reshape&) const { return nullptr; }
 
@@ -544,6 +574,35 @@ struct Make {
     for (std::int64_t j = 0; j < k; ++j) {
       for (std::int64_t i = 0; i < m; ++i) axpy(w[j * m + i], x + i * n, y + j * n, n);
     }
+  }
+
+  /// x_i . w / sqrt(mean(x_i^2) + eps), in lanes of sums that a compiler can keep side by side.
+  static double blend_score(const StreamBlend& op, const float* x, const float* w, std::int64_t n) {
+    constexpr std::int64_t kLanes = 8;
+    double products[kLanes] = {}, squares[kLanes] = {};
+    const auto take = [&](std::int64_t i, std::int64_t lane) {
+      products[lane] += double{x[i]} * double{w[i]};
+      squares[lane] += double{x[i]} * double{x[i]};
+    };
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes)
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) take(i + lane, lane);
+    for (std::int64_t lane = 0; i < n; ++i, ++lane) take(i, lane);
+    double product = 0, square = 0;
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) product += products[lane], square += squares[lane];
+    return product / std::sqrt(square / static_cast<double>(n) + double{op.eps});
+  }
+
+  static void blend_row(const StreamBlend& op, AxpyFn axpy, const float* x, const float* last, const float* w,
+                        std::int64_t n, std::int64_t m, float* y) {
+    const auto vector = [&](std::int64_t i) { return i < m ? x + i * n : last; };
+    double shares[kMostBlended + 1];
+    for (std::int64_t i = 0; i <= m; ++i) shares[i] = blend_score(op, vector(i), w, n);
+    const double best = *std::max_element(shares, shares + m + 1);
+    double total = 0;
+    for (std::int64_t i = 0; i <= m; ++i) total += shares[i] = std::exp(shares[i] - best);
+    std::fill_n(y, n, 0.0F);
+    for (std::int64_t i = 0; i <= m; ++i) axpy(static_cast<float>(shares[i] / total), vector(i), y, n);
   }
 
   /// How many of the first tokens have places side by side in one block of the cache, or none; at least one.

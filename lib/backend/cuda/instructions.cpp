@@ -391,6 +391,13 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
+  void operator()(const StreamBlend& op) {
+    const Streams streams = streams_of(in(0));
+    add("stream_blend", [=, x = f32(in(0)), last = f32(in(1)), w = vector(2), y = f32(out(0)), count = tokens(out(0))](
+                            const StepLaunch& s) { stream_blend(op, streams, x, last, w, count(s), y, s.at); });
+    convert(node_.out[0]);
+  }
+
   void operator()(const MatchGate&) {
     const int n = width(node_.in[0]);
     add("match_gate", [=, a = f32(in(0)), b = f32(in(1)), y = f32(out(0)),
@@ -596,6 +603,18 @@ class NodeCompiler : NodeSite {
     add("head_ids", [=, ids = i32(node_.out[0]), heads = width(node_.out[0]),
                      count = elements(out(0))](const StepLaunch& s) { head_ids(heads, count(s), ids, s.at); });
     if (form(node_.out[0], Form::RouteGroups) != nullptr) group(experts_of(node_.out[0]));
+  }
+
+  void operator()(const GroupIds& op) {
+    add("group_ids", [=, experts = ids_of(node_.in[0]), ids = i32(node_.out[0]), count = elements(out(0))](
+                         const StepLaunch& s) { group_ids(experts, op.size, count(s), ids, s.at); });
+    if (form(node_.out[0], Form::RouteGroups) != nullptr) group(experts_of(node_.out[0]));
+  }
+
+  void operator()(const Silence& op) {
+    add("silence", [=, x = f32(in(0)), n = width(node_.out[0]), y = f32(out(0)),
+                    count = elements(out(0))](const StepLaunch& s) { silence(op, x, n, count(s), y, s.at); });
+    convert(node_.out[0]);
   }
 
   /// The plan gives both sides the same bytes.

@@ -139,6 +139,7 @@ class Costing {
   void operator()(const Wkv7&) { add_wkv(8, 9); }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
   void operator()(const StreamMean&) { operations_ += 12 * elements(node_.in[0]); }
+  void operator()(const StreamBlend&) { operations_ += 6 * elements(node_.in[0]); }
   void operator()(const MatchGate&) { operations_ += 2 * elements(node_.in[0]); }
   void operator()(const LayerNorm&) { operations_ += 6 * elements(node_.in[0]); }
   void operator()(const RmsNorm&) { operations_ += 4 * elements(node_.in[0]); }

@@ -548,6 +548,16 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const StreamBlend& op) const {
+    const Shape& shape = site_.in(0).type.shape;
+    return [op, w = vector(2), n = shape[0], m = shape[1], loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &last = run.in[1], &y = run.out[0];
+      loop.run(y.rows, 4 * n * (m + 1), [&](std::int64_t i, int) {
+        stream_blend<Acc>(op, x.f32() + i * n * m, last.f32() + i * n, w.data(), n, m, y.f32_out() + i * n);
+      });
+    };
+  }
+
   Run operator()(const MatchGate&) const {
     return [loop = loop_](const NodeRun& run) {
       const Operand &a = run.in[0], &b = run.in[1], &y = run.out[0];
@@ -638,6 +648,24 @@ class CommonKernels {
     return [](const NodeRun& run) {
       const Operand& ids = run.out[0];
       for (std::int64_t i = 0; i < ids.elements(); ++i) ids.i32_out()[i] = static_cast<std::int32_t>(i % ids.row_elems);
+    };
+  }
+
+  Run operator()(const GroupIds& op) const {
+    return [op](const NodeRun& run) {
+      const Operand &ids = run.in[0], &groups = run.out[0];
+      for (std::int64_t i = 0; i < groups.elements(); ++i) groups.i32_out()[i] = ids.i32()[i] / op.size;
+    };
+  }
+
+  Run operator()(const Silence& op) const {
+    return [op](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      for (std::int64_t i = 0; i < y.rows; ++i) {
+        float* const row = y.f32_out() + i * y.row_elems;
+        std::copy_n(x.f32() + i * x.row_elems, x.row_elems, row);
+        std::fill_n(row + op.begin, op.n, std::numeric_limits<float>::lowest());
+      }
     };
   }
 

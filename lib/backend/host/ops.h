@@ -541,7 +541,7 @@ struct DeltaToken {
 /// What a state decays by, or one of its rows, by alpha + bias.
 template <class Acc>
 Acc decay_of(const DeltaToken<Acc>& t, Acc alpha) {
-  return std::exp(t.floor < 0 ? t.floor * sigmoid(t.a * alpha) : t.a * softplus(alpha));
+  return std::exp(t.floor < 0 ? t.floor * sigmoid(std::abs(t.a) * alpha) : t.a * softplus(alpha));
 }
 /// y = x * factor / sqrt(|x|^2 + eps)
 template <class Acc>
@@ -883,6 +883,26 @@ void stream_mean(const float* x, const float* gate, std::int64_t n, std::int64_t
     Acc sum = 0;
     for (std::int64_t i = e; i < n * m; i += n) sum += static_cast<Acc>(x[i]) * sigmoid(static_cast<Acc>(gate[i]));
     y[e] = static_cast<float>(sum / static_cast<Acc>(m));
+  }
+}
+/// y [n] of x [m][n] and `last`.
+template <class Acc>
+void stream_blend(const StreamBlend& op, const float* x, const float* last, const float* w, std::int64_t n,
+                  std::int64_t m, float* y) {
+  const auto vector = [&](std::int64_t i) { return i < m ? x + i * n : last; };
+  const auto score = [&](std::int64_t i) {
+    const Acc squares = dot<Acc>(vector(i), vector(i), n) / static_cast<Acc>(n);
+    return dot<Acc>(vector(i), w, n) / std::sqrt(squares + static_cast<Acc>(op.eps));
+  };
+  Acc shares[kMostBlended + 1];
+  for (std::int64_t i = 0; i <= m; ++i) shares[i] = score(i);
+  const Acc best = *std::max_element(shares, shares + m + 1);
+  Acc total = 0;
+  for (std::int64_t i = 0; i <= m; ++i) total += shares[i] = std::exp(shares[i] - best);
+  for (std::int64_t e = 0; e < n; ++e) {
+    Acc sum = 0;
+    for (std::int64_t i = 0; i <= m; ++i) sum += shares[i] * vector(i)[e];
+    y[e] = static_cast<float>(sum / total);
   }
 }
 template <class Acc>

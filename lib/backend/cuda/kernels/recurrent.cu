@@ -272,7 +272,7 @@ class Delta : StateColumn<kKeys> {
 
   __device__ __forceinline__ float decay_of(float alpha, int bias) const {
     const float x = alpha + o.bias[bias], a = o.a[head];
-    return expf(s.op.floor < 0 ? s.op.floor * sigmoid(a * x) : a * softplus(x));
+    return expf(s.op.floor < 0 ? s.op.floor * sigmoid(fabsf(a) * x) : a * softplus(x));
   }
 
   /// Of tokens beyond the last nobody reads what is made.

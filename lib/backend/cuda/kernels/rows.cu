@@ -8,6 +8,7 @@
 // a block of threads (rows of up to 512 elements: a warp, several rows to a block of threads); sums are taken lane by
 // lane, over the lanes, over the warps, in an order that the row's length alone decides.
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <initializer_list>
 
@@ -460,6 +461,24 @@ __global__ void __launch_bounds__(kThreads) head_ids_kernel(const int heads, con
 }
 
 __global__ void __launch_bounds__(kThreads)
+    group_ids_kernel(const std::int32_t* experts, const int size, const std::int64_t n, std::int32_t* ids) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) ids[i] = experts[i] / size;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    silence_kernel(const Silence op, const float* x, const int n, const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const std::int64_t at = i % n - op.begin;
+  y[i] = at >= 0 && at < op.n ? -FLT_MAX : x[i];
+}
+
+__global__ void __launch_bounds__(kThreads)
     scale_each_kernel(const float* x, const float factor, const EachWeights w, const std::int64_t elements, float* y) {
   let_next_start();
   wait_for_previous();
@@ -569,6 +588,16 @@ void concat(const float* a, int m, const float* b, int n, int of_one, std::int64
 void head_ids(int heads, std::int64_t n, std::int32_t* ids, const Launch& at) {
   if (n == 0) return;
   launch(head_ids_kernel, copy_grid(n), dim3(kThreads), 0, at, heads, n, ids);
+}
+
+void group_ids(const std::int32_t* experts, int size, std::int64_t n, std::int32_t* ids, const Launch& at) {
+  if (n == 0) return;
+  launch(group_ids_kernel, copy_grid(n), dim3(kThreads), 0, at, experts, size, n, ids);
+}
+
+void silence(const Silence& op, const float* x, int n, std::int64_t elements, float* y, const Launch& at) {
+  if (elements == 0) return;
+  launch(silence_kernel, copy_grid(elements), dim3(kThreads), 0, at, op, x, n, elements, y);
 }
 
 void select_rows(const float* x, int n, const StepView& step, int outputs, float* y, const Launch& at) {

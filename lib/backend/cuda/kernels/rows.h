@@ -64,6 +64,10 @@ void slice(const float* x, int m, int begin, int n, std::int64_t vectors, float*
 void concat(const float* a, int m, const float* b, int n, int of_one, std::int64_t vectors, float* y, const Launch&);
 /// ids[i] = i % heads
 void head_ids(int heads, std::int64_t n, std::int32_t* ids, const Launch&);
+/// ids[i] = experts[i] / size
+void group_ids(const std::int32_t* experts, int size, std::int64_t n, std::int32_t* ids, const Launch&);
+/// x, y [rows][n].
+void silence(const Silence&, const float* x, int n, std::int64_t elements, float* y, const Launch&);
 /// y[i] = x[step.out_rows[i]]
 void select_rows(const float* x, int n, const StepView&, int outputs, float* y, const Launch&);
 

@@ -149,6 +149,46 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr int kBlendThreads = 512;
+static_assert(kMostBlended < kBlendThreads);
+
+/// A row per block: a warp per vector gets its score, a thread has one share, then elements of the result.
+__global__ void __launch_bounds__(kBlendThreads)
+    stream_blend_kernel(const StreamBlend op, const Streams s, const float* x, const float* last, const float* w,
+                        float* y) {
+  let_next_start();
+  wait_for_previous();
+  __shared__ float scores[kMostBlended + 1];
+  const std::int64_t row = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto vector = [&](int i) { return i < s.m ? x + (row * s.m + i) * s.n : last + row * s.n; };
+  for (int i = thread / kWarp; i <= s.m; i += kBlendThreads / kWarp) {
+    const float* const from = vector(i);
+    float product = 0, squares = 0;
+    for (int e = lane_id(); e < s.n; e += kWarp) {
+      const float v = from[e];
+      product = fmaf(v, w[e], product);
+      squares = fmaf(v, v, squares);
+    }
+    product = warp_sum(product);
+    squares = warp_sum(squares);
+    if (lane_id() == 0) scores[i] = product / sqrtf(squares / static_cast<float>(s.n) + op.eps);
+  }
+  __syncthreads();
+  float best = scores[0], total = 0;
+  for (int i = 1; i <= s.m; ++i) best = fmaxf(best, scores[i]);
+  for (int i = 0; i <= s.m; ++i) total += expf(scores[i] - best);
+  const float share = thread <= s.m ? expf(scores[thread] - best) / total : 0.0f;
+  __syncthreads();
+  if (thread <= s.m) scores[thread] = share;
+  __syncthreads();
+  for (int e = thread; e < s.n; e += kBlendThreads) {
+    float sum = 0;
+    for (int i = 0; i <= s.m; ++i) sum = fmaf(scores[i], vector(i)[e], sum);
+    y[row * s.n + e] = sum;
+  }
+}
+
 /// A row per block.
 __global__ void __launch_bounds__(kThreads)
     gaussian_top_kernel(const float* x, const float deviations, const int n, float* y) {
@@ -209,6 +249,12 @@ void stream_mean(const Streams& s, const float* x, const float* gate, int rows, 
   if (rows == 0) return;
   const std::int64_t elements = std::int64_t{rows} * s.n;
   launch(stream_mean_kernel, grid_of(elements), dim3(kThreads), 0, at, s, x, gate, elements, y);
+}
+
+void stream_blend(const StreamBlend& op, const Streams& s, const float* x, const float* last, const float* w, int rows,
+                  float* y, const Launch& at) {
+  if (rows == 0) return;
+  launch(stream_blend_kernel, dim3(static_cast<unsigned>(rows)), dim3(kBlendThreads), 0, at, op, s, x, last, w, y);
 }
 
 void match_gate(const float* a, const float* b, int n, std::int64_t vectors, float* y, const Launch& at) {

@@ -1,5 +1,6 @@
-// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean), by weights
-// of each row's own (StreamWeights), how well they go together (MatchGate), and what lies far out of a row.
+// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean,
+// StreamBlend), by weights of each row's own (StreamWeights), how well they go together (MatchGate), and what lies far
+// out of a row.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,9 @@ void stream_weights(const StreamWeights&, int m, const float* x, const float* sc
                     const StreamShareRows& y, const Launch&);
 /// y [rows][n] of x and gate [rows][m][n].
 void stream_mean(const Streams&, const float* x, const float* gate, int rows, float* y, const Launch&);
+/// y [rows][n] of x, `last` [rows][n] and w [n].
+void stream_blend(const StreamBlend&, const Streams&, const float* x, const float* last, const float* w, int rows,
+                  float* y, const Launch&);
 /// y [vectors] of a and b [vectors][n].
 void match_gate(const float* a, const float* b, int n, std::int64_t vectors, float* y, const Launch&);
 /// x, y [rows][n].
