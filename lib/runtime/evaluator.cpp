@@ -272,8 +272,8 @@ void Evaluator::fail_numeric(const Evaluating& failed, std::size_t row) {
     program.observe(nullptr);
     cause = watcher.explain(failed.program->graph);
     // The row that is looked at may be another token's, which only sees the one with the fault.
-    const auto first = watcher.row_of(failed.program->graph.bucket().tokens);
-    if (first && *first < data.positions.size()) token = *first;
+    const auto first = watcher.row_of(std::ssize(data.positions));
+    if (first) token = *first;
   }
   throw Error(ErrorKind::Numeric,
               ErrorParts{.file = model_.file().metadata().file(),

@@ -14,6 +14,7 @@
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/select_blocks.h"
 #include "backend/cuda/kernels/select_keys.h"
+#include "bench_support.h"
 #include "tensor/tensor.h"
 
 namespace {
@@ -55,31 +56,6 @@ std::vector<std::int32_t> last_keys(const std::vector<std::int32_t>& positions, 
   }
   return keys;
 }
-
-class Clock {
- public:
-  explicit Clock(cudaStream_t stream) : stream_(stream) {
-    for (cudaEvent_t* e : {&begin_, &end_}) check_cuda(cudaEventCreate(e), "timing");
-  }
-  Clock(const Clock&) = delete;
-  Clock& operator=(const Clock&) = delete;
-  ~Clock() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  void start() const { check_cuda(cudaEventRecord(begin_, stream_), "timing"); }
-  double microseconds() const {
-    check_cuda(cudaEventRecord(end_, stream_), "timing");
-    check_cuda(cudaEventSynchronize(end_), "timing");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "timing");
-    return 1000.0 * static_cast<double>(ms);
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
 
 template <class F>
 double microseconds(cudaStream_t stream, const F& f) {

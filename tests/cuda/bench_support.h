@@ -25,6 +25,32 @@ inline void fill_with_bits(const DeviceBuffer& buffer, std::uint32_t mask) {
   check_cuda(cudaDeviceSynchronize(), "filling memory");
 }
 
+/// What a stream takes from start() on.
+class Clock {
+ public:
+  explicit Clock(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t* e : {&begin_, &end_}) check_cuda(cudaEventCreate(e), "timing");
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+  ~Clock() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  void start() const { check_cuda(cudaEventRecord(begin_, stream_), "timing"); }
+  double microseconds() const {
+    check_cuda(cudaEventRecord(end_, stream_), "timing");
+    check_cuda(cudaEventSynchronize(end_), "timing");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "timing");
+    return 1000.0 * static_cast<double>(ms);
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 /// Microseconds of one call, of a graph of `calls`, the best of some runs.
 inline double microseconds(cudaStream_t stream, int calls, const std::function<void(int)>& call) {
   cudaGraph_t graph = nullptr;
@@ -33,16 +59,13 @@ inline double microseconds(cudaStream_t stream, int calls, const std::function<v
   for (int i = 0; i < calls; ++i) call(i);
   check_cuda(cudaStreamEndCapture(stream, &graph), "recording");
   check_cuda(cudaGraphInstantiate(&exec, graph, 0), "instantiating");
-  const Event begin, end;
+  const Clock clock(stream);
   double best = 1e30;
   for (int run = 0; run < 6; ++run) {
-    check_cuda(cudaEventRecord(begin.get(), stream), "timing");
+    clock.start();
     check_cuda(cudaGraphLaunch(exec, stream), "replaying");
-    check_cuda(cudaEventRecord(end.get(), stream), "timing");
-    check_cuda(cudaStreamSynchronize(stream), "replaying");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
-    if (run > 0) best = std::min(best, static_cast<double>(ms) * 1000 / calls);
+    const double taken = clock.microseconds() / calls;
+    if (run > 0) best = std::min(best, taken);
   }
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);

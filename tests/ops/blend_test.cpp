@@ -6,35 +6,9 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/reference/reference.h"
-#include "graph/builder.h"
-#include "support/catch.h"
-#include "support/graph_runner.h"
+#include "reference_step.h"
 
 namespace llm::test::blend {
-namespace {
-
-constexpr int kTokens = 7;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-/// The input of token t is row t of the table.
-Act input(GraphBuilder& b, MemoryWeights& weights, const std::string& name, std::int64_t width, std::uint32_t seed) {
-  const TensorType& type = weights.add_random(name, {DType::F32, {width, kTokens}}, seed);
-  return b.embed(b.weight(name, type), b.step_input(StepInput::Tokens), name + "_in");
-}
-
-Results run_once(const Graph& graph, const MemoryWeights& weights, std::set<std::string> observed) {
-  const auto backend = make_reference_backend();
-  TestSequences sequences(1, kTokens);
-  GraphRunner runner(*backend, graph, weights, sequences.n_blocks(), {}, std::move(observed), sequences.n_slots());
-  std::vector<std::int32_t> tokens(kTokens);
-  std::iota(tokens.begin(), tokens.end(), 0);
-  const std::vector<TestSequences::Part> parts{{0, tokens}};
-  return runner.run(sequences.step(parts));
-}
-
-}  // namespace
 
 TEST_CASE("reference: a mean of vectors, each by its share of a softmax of what it has in common with a weight") {
   constexpr std::int64_t kWidth = 5, kVectors = 3;
