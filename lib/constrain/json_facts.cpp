@@ -149,16 +149,30 @@ std::vector<Facts> FactsReader::expand(State state) {
   }
   const Group group = std::move(state.groups.back());
   state.groups.pop_back();
+  // Only alternatives inside of what is closed: it sees all keywords of the value.
+  if (group.kind == Group::Kind::AnyOf) state.facts.closed_in_doubt |= state.facts.closed;
   std::vector<std::vector<Facts>> branches;
   for (const Schema& branch : group.branches) {
     State copy = state;
     merge(copy, branch, group.chain);
     branches.push_back(expand(std::move(copy)));
   }
-  if (group.kind == Group::Kind::OneOf) check_one_of(group, branches);
+  if (group.kind == Group::Kind::OneOf && state.facts.closed) {
+    check_one_of(group, left_open(branches));
+  } else if (group.kind == Group::Kind::OneOf) {
+    check_one_of(group, branches);
+  }
   std::vector<Facts> all;
   for (auto& branch : branches) std::move(branch.begin(), branch.end(), std::back_inserter(all));
   return all;
+}
+
+/// The alternatives without the `unevaluatedProperties` of the schema around them, which is no part of them.
+std::vector<std::vector<Facts>> FactsReader::left_open(std::vector<std::vector<Facts>> branches) {
+  for (auto& alternatives : branches) {
+    for (Facts& facts : alternatives) facts.closed_in_doubt = facts.closed;
+  }
+  return branches;
 }
 
 /// Nothing in an automaton counts how many alternatives hold, so that exactly one must follow from what they say.

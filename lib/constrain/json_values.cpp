@@ -91,18 +91,21 @@ std::vector<std::string> FactsReader::listed_names(const Facts& facts) {
   return names;
 }
 
-bool FactsReader::is_open(const Facts& facts, SchemaOptions::Unmentioned unmentioned) const {
+bool FactsReader::is_closed(const Facts& facts, View view) const {
+  return facts.closed && (view == View::Written || !facts.closed_in_doubt);
+}
+
+bool FactsReader::is_open(const Facts& facts, View view) const {
   const auto has_additional = [](const auto& r) { return r.additional.has_value(); };
   const auto has_properties = [](const auto& r) { return !r.properties.empty(); };
   if (std::any_of(facts.objects.begin(), facts.objects.end(), has_additional))
     return true;  // what it says is asked later
-  if (facts.closed) return false;
-  return unmentioned == SchemaOptions::Unmentioned::Allowed ||
+  if (is_closed(facts, view)) return false;
+  return view == View::Valid || options_.unmentioned == SchemaOptions::Unmentioned::Allowed ||
          std::none_of(facts.objects.begin(), facts.objects.end(), has_properties);
 }
 
-std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name,
-                                             SchemaOptions::Unmentioned unmentioned) {
+std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name, View view) {
   if (has(facts.forbidden, name)) return std::nullopt;
   if (const auto names = property_names(facts); names && !accepts(*names, quoted_content(name))) return std::nullopt;
   Schemas all;
@@ -123,8 +126,8 @@ std::optional<Schemas> FactsReader::property(const Facts& facts, const std::stri
     evaluated |= matched || rule.additional;
     if (!matched && rule.additional) all.push_back(*rule.additional);
   }
-  if (facts.closed && !evaluated) return std::nullopt;
-  if (!mentioned && !is_open(facts, unmentioned)) return std::nullopt;
+  if (is_closed(facts, view) && !evaluated) return std::nullopt;
+  if (!mentioned && !is_open(facts, view)) return std::nullopt;
   if (std::any_of(all.begin(), all.end(), [](const Schema& s) { return s.is(false); })) return std::nullopt;
   return all;
 }
@@ -280,7 +283,7 @@ bool FactsReader::are_disjoint_objects(const Facts& a, const Facts& b) {
 bool FactsReader::never_satisfies(const Facts& written, const Facts& other) {
   const auto tells = [&](const std::string& name) {
     const auto here = property(written, name);
-    const auto there = property(other, name, SchemaOptions::Unmentioned::Allowed);
+    const auto there = property(other, name, View::Valid);
     // Where only `other` requires it, a text without it does not satisfy that either.
     return !here || !there || are_disjoint(*here, *there);
   };

@@ -489,3 +489,39 @@ TEST_CASE("alternatives of objects are told apart by listed values first", "[sch
   const std::string schema = R"({"oneOf":[)" + alternatives + "]}";
   check_cases({{schema.c_str(), {R"({"comment":"x","kind":"k29"})"}, {R"({"comment":"x","kind":"k30"})"}}});
 }
+
+TEST_CASE("unevaluatedProperties does not tell alternatives of oneOf apart that it is no part of", "[schema]") {
+  const auto may_both_hold = contains("oneOf: alternatives 0 and 1 may both hold");
+  // {"id":1,"card":"x"} and {"c":1} satisfy both alternatives: the schema around them closes neither.
+  CHECK_THAT(error(R"({"type":"object","properties":{"id":{"type":"integer"}},"required":["id"],"oneOf":[
+                       {"properties":{"card":{"type":"string"}},"required":["card"]},
+                       {"properties":{"iban":{"type":"string"}}}],"unevaluatedProperties":false})"),
+             may_both_hold);
+  CHECK_THAT(error(R"({"type":"object","unevaluatedProperties":false,"oneOf":[
+                       {"properties":{"c":{"type":"integer"}},"required":["c"]},
+                       {"properties":{"d":{"type":"string"}}}]})"),
+             may_both_hold);
+  // {"p":1,"q":1} satisfies both alternatives of anyOf, which evaluate both together.
+  const std::string both = R"({"type":"object","properties":{"p":{"type":"integer"},"q":{"type":"integer"}},
+                               "required":["p","q"]})";
+  CHECK_THAT(error(R"({"oneOf":[)" + both + R"(,{"type":"object","unevaluatedProperties":false,"anyOf":[
+                       {"properties":{"p":{"type":"integer"}}},{"properties":{"q":{"type":"integer"}}}]}]})"),
+             may_both_hold);
+  CHECK_THAT(error(R"({"oneOf":[{"type":"object","properties":{"k":)" + both + R"(},"required":["k"]},
+                       {"type":"object","properties":{"k":{"type":"object","unevaluatedProperties":false,"anyOf":[
+                       {"properties":{"p":{"type":"integer"}}},{"properties":{"q":{"type":"integer"}}}]}},
+                       "required":["k"]}]})"),
+             may_both_hold);
+  check_cases({
+      // Where it is part of an alternative, with nothing that may evaluate more, it tells.
+      {R"({"oneOf":[{"type":"object","properties":{"p":{"type":"integer"},"q":{"type":"integer"}},"required":["p","q"]},
+           {"type":"object","properties":{"p":{"type":"integer"}},"unevaluatedProperties":false}]})",
+       {R"({"p":1,"q":1})", R"({"p":1})", "{}"},
+       {R"({"q":1})"}},
+      {R"({"type":"object","unevaluatedProperties":false,"oneOf":[
+           {"properties":{"k":{"const":"c"},"c":{"type":"integer"}},"required":["k"]},
+           {"properties":{"k":{"const":"d"},"d":{"type":"string"}},"required":["k"]}]})",
+       {R"({"k":"c","c":1})", R"({"k":"d"})"},
+       {R"({"k":"c","d":"x"})"}},
+  });
+}
