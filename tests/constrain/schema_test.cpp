@@ -2,6 +2,7 @@
 // is compared by scripts/check-schemas.
 #include <nlohmann/json.hpp>
 
+#include "constrain/uri_reference.h"
 #include "matching.h"
 #include "support/catch.h"
 
@@ -524,4 +525,100 @@ TEST_CASE("unevaluatedProperties does not tell alternatives of oneOf apart that 
        {R"({"k":"c","c":1})", R"({"k":"d"})"},
        {R"({"k":"c","d":"x"})"}},
   });
+}
+
+TEST_CASE("references are resolved against the resource around them", "[schema]") {
+  check_cases({
+      {R"({"$id":"http://x/","$defs":{"A":{"$id":"b/","$defs":{"q":{"$id":"t.json","type":"string"}}},
+           "B":{"$id":"t.json","type":"integer"}},"$ref":"t.json"})",
+       {"1"},
+       {"\"a\""}},
+      {R"({"$id":"http://x/","$defs":{"A":{"$id":"b/","$defs":{"q":{"$id":"t.json","type":"string"}},"$ref":"t.json"},
+           "B":{"$id":"t.json","type":"integer"}},"$ref":"b/"})",
+       {"\"a\""},
+       {"1"}},
+      {R"({"$id":"http://x/a.json","$defs":{"q":{"type":"integer"}},"properties":{"p":{"$ref":"a.json#/$defs/q"}},
+           "type":"object"})",
+       {R"({"p":1})"},
+       {R"({"p":"1"})"}},
+      {R"({"$id":"http://x/list.json","type":"array","items":{"$ref":"http://x/item.json"},
+           "$defs":{"i":{"$id":"item.json","type":"integer"}}})",
+       {"[1]"},
+       {"[\"1\"]"}},
+      {R"({"$defs":{"i":{"$id":"item.json","$anchor":"here","type":"integer"}},"$ref":"./x/../item.json#here"})",
+       {"1"},
+       {"\"1\""}},
+      {R"({"$id":"urn:uuid:c7","$defs":{"i":{"$id":"urn:x:y","$defs":{"z":{"type":"integer"}},"$ref":"#/$defs/z"},
+           "z":{"type":"string"}},"$ref":"urn:x:y"})",
+       {"1"},
+       {"\"1\""}},
+  });
+  CHECK_THAT(error(R"({"$id":"http://x/","$defs":{"A":{"$id":"b/t.json","type":"string"}},"$ref":"t.json"})"),
+             contains("#/$ref: \"t.json\" is another document"));
+  CHECK_THAT(error(R"({"$defs":{"a":{"$id":"t","type":"string"},"b":{"$id":"./t","type":"integer"}},"$ref":"t"})"),
+             contains("#/$defs/b/$id: another schema is \"schema:///t\" as well: #/$defs/a"));
+  CHECK_THAT(error(R"({"$defs":{"a":{"$anchor":"t","type":"string"},"b":{"$anchor":"t"}},"$ref":"#t"})"),
+             contains("#/$defs/b/$anchor: another schema has this name as well: #/$defs/a"));
+}
+
+TEST_CASE("RFC 3986, section 5.4: references and what they mean", "[schema]") {
+  constexpr std::pair<const char*, const char*> kExamples[] = {
+      {"g:h", "g:h"},
+      {"g", "http://a/b/c/g"},
+      {"./g", "http://a/b/c/g"},
+      {"g/", "http://a/b/c/g/"},
+      {"/g", "http://a/g"},
+      {"//g", "http://g"},
+      {"?y", "http://a/b/c/d;p?y"},
+      {"g?y", "http://a/b/c/g?y"},
+      {"#s", "http://a/b/c/d;p?q#s"},
+      {"g#s", "http://a/b/c/g#s"},
+      {"g?y#s", "http://a/b/c/g?y#s"},
+      {";x", "http://a/b/c/;x"},
+      {"g;x", "http://a/b/c/g;x"},
+      {"g;x?y#s", "http://a/b/c/g;x?y#s"},
+      {"", "http://a/b/c/d;p?q"},
+      {".", "http://a/b/c/"},
+      {"./", "http://a/b/c/"},
+      {"..", "http://a/b/"},
+      {"../", "http://a/b/"},
+      {"../g", "http://a/b/g"},
+      {"../..", "http://a/"},
+      {"../../", "http://a/"},
+      {"../../g", "http://a/g"},
+      {"../../../g", "http://a/g"},
+      {"../../../../g", "http://a/g"},
+      {"/./g", "http://a/g"},
+      {"/../g", "http://a/g"},
+      {"g.", "http://a/b/c/g."},
+      {".g", "http://a/b/c/.g"},
+      {"g..", "http://a/b/c/g.."},
+      {"..g", "http://a/b/c/..g"},
+      {"./../g", "http://a/b/g"},
+      {"./g/.", "http://a/b/c/g/"},
+      {"g/./h", "http://a/b/c/g/h"},
+      {"g/../h", "http://a/b/c/h"},
+      {"g;x=1/./y", "http://a/b/c/g;x=1/y"},
+      {"g;x=1/../y", "http://a/b/c/y"},
+      {"g?y/./x", "http://a/b/c/g?y/./x"},
+      {"g?y/../x", "http://a/b/c/g?y/../x"},
+      {"g#s/./x", "http://a/b/c/g#s/./x"},
+      {"g#s/../x", "http://a/b/c/g#s/../x"},
+      {"http:g", "http:g"},
+  };
+  for (const auto& [reference, meaning] : kExamples) CHECK(resolved_uri("http://a/b/c/d;p?q", reference) == meaning);
+  CHECK(resolved_uri("http://a", "g") == "http://a/g");  // section 5.2.3
+}
+
+TEST_CASE("what looks like a schema in a value is none", "[schema]") {
+  for (const std::string keyword : {"default", "examples", "const", "enum", "x-unknown"}) {
+    for (const std::string name : {R"("$anchor":"e")", R"("$id":"e")"}) {
+      const std::string value = "{" + name + R"(,"type":"string"})";
+      const bool listed = keyword == "examples" || keyword == "enum";
+      const std::string schema = R"({"$defs":{"a":{")" + keyword + "\":" + (listed ? "[" + value + "]" : value) +
+                                 R"(},"z":{)" + name + R"(,"type":"integer"}},"$ref":")" +
+                                 (name.starts_with("\"$anchor") ? "#e" : "e") + "\"}";
+      check_cases({{schema.c_str(), {"1"}, {"\"1\""}}});
+    }
+  }
 }
