@@ -63,6 +63,7 @@ const std::set<std::string_view> kUnsupported = {"dependentRequired", "dependent
                                                  "$dynamicRef",       "$recursiveRef",    "$recursiveAnchor",
                                                  "extends",           "disallow",         "divisibleBy"};
 
+constexpr const char* kNoneBeyond = "doubles do not tell numbers beyond it apart; an inclusive bound can be enforced";
 constexpr std::size_t kMostReferences = 100;
 constexpr std::size_t kMostAlternatives = 5000;  // of one value, dead ends included
 
@@ -371,12 +372,14 @@ void FactsReader::merge_strings(State& state, const Schema& s) {
 
 void FactsReader::bound_below(Facts& facts, const Schema& s, const char* keyword, Bound bound) {
   if (bound.value.whole.size() > 16 && !bound.value.negative) problem(s, keyword, "numbers have up to 16 digits here");
+  if (bound.exclusive && !is_safe(bound.value) && !bound.value.negative) problem(s, keyword, kNoneBeyond);
   const int order = facts.lower ? Decimal::compare(bound.value, facts.lower->value) : 1;
   if (order > 0 || (order == 0 && bound.exclusive)) facts.lower = bound;
 }
 
 void FactsReader::bound_above(Facts& facts, const Schema& s, const char* keyword, Bound bound) {
   if (bound.value.whole.size() > 16 && bound.value.negative) problem(s, keyword, "numbers have up to 16 digits here");
+  if (bound.exclusive && !is_safe(bound.value) && bound.value.negative) problem(s, keyword, kNoneBeyond);
   const int order = facts.upper ? Decimal::compare(bound.value, facts.upper->value) : -1;
   if (order < 0 || (order == 0 && bound.exclusive)) facts.upper = bound;
 }

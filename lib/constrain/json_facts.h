@@ -105,6 +105,8 @@ class FactsReader {
   /// Property names that `propertyNames` allows; nothing if it is not there.
   std::optional<Automaton> property_names(const Facts&);
   Automaton numbers(const Facts&, NumberKind);
+  /// Of these the ones that satisfy the facts also where they are read as doubles.
+  Automaton written_numbers(const Facts&, NumberKind);
   /// Whether a value with none inside satisfies the facts; nothing for arrays and objects that are restricted.
   std::optional<bool> fits(const Facts&, const Json& value);
   /// The same of a value that the facts list.

@@ -144,7 +144,7 @@ class SchemaCompiler {
         std::any_of(facts.excluded.begin(), facts.excluded.end(), [](const Json& v) { return v.is_number(); });
     const bool fraction = (facts.types & kIntegerType) == 0;  // what `not` leaves: 1.0 is an integer
     if (!facts.restricts_numbers() && !excludes && !fraction) return integer ? json_.integer() : json_.number();
-    Automaton numbers = reader_.numbers(facts, integer ? NumberKind::Integer : NumberKind::Decimal);
+    Automaton numbers = reader_.written_numbers(facts, integer ? NumberKind::Integer : NumberKind::Decimal);
     if (fraction) numbers = difference(numbers, *multiples_of(Decimal::of(std::uint64_t{1})));
     return p_.regular(std::move(numbers));
   }

@@ -208,6 +208,24 @@ Automaton FactsReader::numbers(const Facts& facts, NumberKind kind) {
   return result;
 }
 
+Automaton FactsReader::written_numbers(const Facts& facts, NumberKind kind) {
+  // A reader rounds a number of the schema as it rounds those of a text, so that a bound which may be reached holds.
+  bool exact = !facts.multiples.empty();
+  for (const Json& value : facts.excluded) exact |= value.is_number() && !is_safe(decimal_of(value));
+  std::vector<std::string> ends;  // bounds of more digits than are written else
+  for (const std::optional<Bound>& bound : {facts.lower, facts.upper}) {
+    if (!bound) continue;
+    exact |= bound->exclusive && !is_safe(bound->value);
+    if (!bound->exclusive && !bound->value.fraction.empty()) ends.push_back(plain_text(bound->value));
+  }
+  Productions p;
+  std::vector<ExprId> ways{p.regular(numbers_for_doubles(kind, exact ? WholeNumbers::Safe : WholeNumbers::Long))};
+  for (const std::string& end : ends) {
+    if (!exact) ways.push_back(p.literal(end));
+  }
+  return intersection(numbers(facts, kind), regular_automaton(p, p.choice(std::move(ways))));
+}
+
 std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
   if (facts.values && !has_value(*facts.values, value)) return false;
   return listed_value_fits(facts, value);

@@ -622,3 +622,35 @@ TEST_CASE("what looks like a schema in a value is none", "[schema]") {
     }
   }
 }
+
+TEST_CASE("numbers stay inside of the schema where they are read as doubles", "[schema]") {
+  check_cases({
+      {R"({"type":"number","exclusiveMaximum":100})",
+       {"99.9999999999999", "-9007199254740991", "99", "0.0000000000012345"},
+       {"99.99999999999999", "99.9999999999999999", "100"}},
+      {R"({"type":"number","exclusiveMinimum":5})", {"5.00000000000001", "9999999999999999"}, {"5.0000000000000001"}},
+      {R"({"type":"number","exclusiveMaximum":0.3})", {"0.299999999999999"}, {"0.29999999999999999"}},
+      {R"({"type":"number","multipleOf":1.5})",
+       {"6161086679704.5", "1.5", "3", "9007199254740990"},
+       {"6161086679705749.5", "9007199254740993"}},
+      {R"({"type":"number","not":{"type":"integer"}})", {"0.5", "12345678901234.5"}, {"9312051781886885.5", "1"}},
+      // A bound may have more digits than others; it reads as itself.
+      {R"({"type":"number","minimum":0.3000000000000004,"maximum":0.3000000000000004})",
+       {"0.3000000000000004"},
+       {"0.3", "0.3000000000000003"}},
+      {R"({"type":"number"})",
+       {"1e307", "9.99E+307", "1234567890123456e292", "1e-307", "0e0", "1e05", "12345678.1234567890123456"},
+       {"1e308", "1e999", "12e293", "1e-308"}},
+      // Whole numbers: long ones unless one of them must be told from its neighbours.
+      {R"({"type":"integer","minimum":0})", {"9999999999999999"}, {"-1"}},
+      {R"({"type":"integer","exclusiveMinimum":0})", {"9999999999999999"}, {"0"}},
+      {R"({"type":"integer","exclusiveMaximum":9007199254740993})", {"9007199254740991"}, {"9007199254740992"}},
+      {R"({"type":"integer","multipleOf":3})", {"9007199254740990"}, {"9007199254740993", "9007199254740991"}},
+      {R"({"type":"integer","not":{"const":9007199254740993}})", {"9007199254740991"}, {"9007199254740992"}},
+  });
+  CHECK_THAT(error(R"({"type":"integer","exclusiveMinimum":9007199254740992})"),
+             contains("#/exclusiveMinimum: doubles do not tell"));
+  // The second alternative allows more than is written for it: a number of the first may be among them.
+  CHECK_THAT(error(R"({"oneOf":[{"type":"integer"},{"type":"integer","exclusiveMinimum":9007199254740991}]})"),
+             contains("may both hold"));
+}
