@@ -366,7 +366,7 @@ void FactsReader::merge_strings(State& state, const Schema& s) {
   } else if (const auto expression = format_expression(name)) {
     facts.patterns.push_back({*expression, Facts::Pattern::Match::Whole, s});
   } else if (name != "float" && name != "double" && name != "password" && name != "binary") {  // OpenAPI's, no limits
-    problem(s, "format", "\"" + escaped(name) + "\" is not one of " + known_formats());
+    problem(s, "format", "\"" + escaped(name) + "\" is not one of " + known_formats() + ", int32, int64");
   }
 }
 
