@@ -6,8 +6,9 @@
 namespace llm::test {
 
 enum class TinyTokenizer {
-  Spm,  ///< 267 tokens: <unk>, <s>, </s>, 256 bytes, 8 pieces
-  Bpe,  ///< 259 tokens: 256 bytes, "ab", "abc", <|end|>; merges "a b" and "ab c"
+  Spm,       ///< 267 tokens: <unk>, <s>, </s>, 256 bytes, 8 pieces
+  SpmSansZ,  ///< the same, but that there is no token with a z: "yy" stands in for the byte
+  Bpe,       ///< 259 tokens: 256 bytes, "ab", "abc", <|end|>; merges "a b" and "ab c"
 };
 
 /// How many tokens it has.
