@@ -87,6 +87,7 @@ constexpr Cause kCauses[] = {
     {ErrorKind::Notation, "JSON schema", kForms},
     {ErrorKind::Notation, "regular expression", kForms},
     {ErrorKind::Notation, "choices", kForms},
+    {ErrorKind::Notation, "the form of the answer", kForms},
     {ErrorKind::Numeric, "cannot be held by", "--tensor-type 'NAME=TYPE' gives this tensor another type"},
     {ErrorKind::Io, "No space left on device", "df -h shows which disks are full"},
     {ErrorKind::Io, "Permission denied", kRights},

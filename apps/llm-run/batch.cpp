@@ -308,7 +308,7 @@ void BatchRun::finished(BatchResult&& result) {
   work.choices.clear();
   const auto bad =
       std::find_if(choices.begin(), choices.end(), [](const BatchResult& r) { return r.error.has_value(); });
-  if (bad != choices.end()) return fail_row(work.index, failure_of(*bad->error));
+  if (bad != choices.end()) return fail_row(work.index, failure_of_answer(*bad->error));
   // A row that was stopped, if only in one of its choices, has no result: it is run again when the batch goes on.
   if (std::any_of(choices.begin(), choices.end(), was_stopped)) return;
   const BatchRequest& request = requests_[work.index];

@@ -118,4 +118,9 @@ RowFailure failure_of(const Error& error) {
   return {"internal", error.what()};
 }
 
+RowFailure failure_of_answer(const Error& error) {
+  if (error.kind() == ErrorKind::Notation) return {"schema_invalid", error.what()};
+  return failure_of(error);
+}
+
 }  // namespace llm::app

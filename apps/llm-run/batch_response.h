@@ -27,5 +27,7 @@ Json failure_line(const BatchRequest&, const RowFailure&, std::size_t number);
 RowFailure too_long_for(std::int64_t context, std::int64_t tokens);
 /// What an error of the library means for a row.
 RowFailure failure_of(const Error&);
+/// Of an answer that had begun: what cannot be used then is the form, not the template.
+RowFailure failure_of_answer(const Error&);
 
 }  // namespace llm::app

@@ -127,7 +127,7 @@ void print_time_plan(Model& model, const SessionOptions& options, std::span<cons
   try {
     text = estimate(model, options, rows, order, parallel);
   } catch (const Error& error) {
-    const bool of_the_rows = error.kind() == ErrorKind::Numeric || error.kind() == ErrorKind::Runtime;
+    const bool of_the_rows = error.kind() == ErrorKind::Numeric || error.kind() == ErrorKind::Notation;
     if (!of_the_rows) throw;
     text = plan_line("time", std::string("not estimated: ") + error.what());
   }

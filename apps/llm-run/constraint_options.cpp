@@ -7,8 +7,8 @@
 #include "base/utf8.h"
 #include "common/input.h"
 #include "common/messages.h"
+#include "constrain/constraint.h"
 #include "constrain/grammar.h"
-#include "constrain/token_masks.h"
 #include "runtime/model.h"
 
 namespace llm::app {
@@ -115,8 +115,10 @@ std::optional<Grammar> compile_constraint(const ConstraintChoice& c) {
 }
 
 std::shared_ptr<TokenMasks> constraint_for(Grammar grammar, const Model& model) {
-  return std::make_shared<TokenMasks>(std::make_shared<const Grammar>(std::move(grammar)),
-                                      std::make_shared<const TokenTree>(model.tokenizer()));
+  auto masks = std::make_shared<TokenMasks>(std::make_shared<const Grammar>(std::move(grammar)),
+                                            std::make_shared<const TokenTree>(model.tokenizer()));
+  if (Constraint begin(masks); !begin.must_end()) (void)begin.allowed();  // whether the vocabulary has what comes first
+  return masks;
 }
 
 }  // namespace llm::app

@@ -37,6 +37,7 @@ void finish_constraint(ConstraintChoice&, Escapes);
 /// ErrorKind::Notation for a form that cannot be used.
 std::optional<Grammar> compile_constraint(const ConstraintChoice&);
 
+/// Throws ErrorKind::Notation if the model's vocabulary cannot write how the form begins.
 std::shared_ptr<TokenMasks> constraint_for(Grammar, const Model&);
 
 }  // namespace llm::app

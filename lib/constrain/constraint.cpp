@@ -15,14 +15,27 @@ void set_bits(std::span<std::uint64_t> bits, std::span<const Token> tokens) {
   }
 }
 
-/// The bytes that the stacks can take, for a message: `"a"-"z", "\x0a"`.
-std::string bytes_in_words(const Grammar& grammar, const Stacks& stacks, Stacks::StandingId at) {
+/// A character that may come and begins with this byte; the byte alone if it is in the middle of one.
+std::string character_from(const Grammar& grammar, Stacks& stacks, Stacks::StandingId at, std::uint8_t byte) {
+  std::string text(1, static_cast<char>(byte));
+  const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc2 ? 2 : 1;
+  while (text.size() < length) {
+    at = stacks.step(at, static_cast<std::uint8_t>(text.back()));
+    const auto& tops = stacks.standing(at).tops;
+    if (tops.empty()) break;
+    text += static_cast<char>(grammar.bytes(grammar.state(stacks.node(tops.front()).state)).front().first);
+  }
+  return text;
+}
+
+/// What the stacks can take, for a message: `"a"-"z", "\x0a"`.
+std::string characters_in_words(const Grammar& grammar, Stacks& stacks, Stacks::StandingId at) {
   std::string words;
-  const auto quoted = [](std::uint8_t byte) {
-    const char c = static_cast<char>(byte);
-    return "\"" + escaped({&c, 1}) + "\"";
+  const auto quoted = [&](std::uint8_t byte) {
+    return "\"" + escaped(character_from(grammar, stacks, at, byte)) + "\"";
   };
-  for (const Stacks::NodeId top : stacks.standing(at).tops) {
+  const std::vector<Stacks::NodeId> tops = stacks.standing(at).tops;  // a copy: characters are found by steps
+  for (const Stacks::NodeId top : tops) {
     for (const auto& e : grammar.bytes(grammar.state(stacks.node(top).state))) {
       if (!words.empty()) words += ", ";
       words += quoted(e.first) + (e.first == e.last ? "" : "-" + quoted(e.last));
@@ -83,12 +96,13 @@ struct Constraint::Shared {
     }
   }
 
-  [[noreturn]] void refuse(Stacks::StandingId standing) const {
-    std::string problem = "the constraint cannot be met with this model's vocabulary: ";
+  [[noreturn]] void refuse(Stacks::StandingId standing) {
+    std::string problem = "this model's vocabulary cannot write it: ";
     problem += stacks.standing(standing).complete ? "the text is complete, and the model has no token that ends it"
                                                   : "no token begins with what must come next (" +
-                                                        bytes_in_words(masks->grammar(), stacks, standing) + ")";
-    throw Error(ErrorKind::Runtime, std::move(problem));
+                                                        characters_in_words(masks->grammar(), stacks, standing) + ")";
+    throw Error(ErrorKind::Notation,
+                ErrorParts{.file = {}, .subject = "the form of the answer", .problem = std::move(problem)});
   }
 
   static constexpr Stacks::StandingId kUnused = ~Stacks::StandingId{0};

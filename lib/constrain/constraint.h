@@ -17,7 +17,7 @@ class Constraint {
   explicit Constraint(std::shared_ptr<TokenMasks>);
 
   /// One bit per token of the vocabulary; those of end tokens are set where the text may end. Valid until the next call
-  /// of allowed() on this or a copy. Throws ErrorKind::Runtime if the vocabulary has no token that could come.
+  /// of allowed() on this or a copy. Throws ErrorKind::Notation if the vocabulary has no token that could come.
   std::span<const std::uint64_t> allowed();
   /// False, and nothing changes, if the token may not come here. End tokens and others without text never may.
   bool accept(Token);

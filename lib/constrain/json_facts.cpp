@@ -63,6 +63,7 @@ const std::set<std::string_view> kUnsupported = {"dependentRequired", "dependent
                                                  "$dynamicRef",       "$recursiveRef",    "$recursiveAnchor",
                                                  "extends",           "disallow",         "divisibleBy"};
 
+constexpr const char* kNoneBeyond = "doubles do not tell numbers beyond it apart; an inclusive bound can be enforced";
 constexpr std::size_t kMostReferences = 100;
 constexpr std::size_t kMostAlternatives = 5000;  // of one value, dead ends included
 
@@ -149,16 +150,30 @@ std::vector<Facts> FactsReader::expand(State state) {
   }
   const Group group = std::move(state.groups.back());
   state.groups.pop_back();
+  // Only alternatives inside of what is closed: it sees all keywords of the value.
+  if (group.kind == Group::Kind::AnyOf) state.facts.closed_in_doubt |= state.facts.closed;
   std::vector<std::vector<Facts>> branches;
   for (const Schema& branch : group.branches) {
     State copy = state;
     merge(copy, branch, group.chain);
     branches.push_back(expand(std::move(copy)));
   }
-  if (group.kind == Group::Kind::OneOf) check_one_of(group, branches);
+  if (group.kind == Group::Kind::OneOf && state.facts.closed) {
+    check_one_of(group, left_open(branches));
+  } else if (group.kind == Group::Kind::OneOf) {
+    check_one_of(group, branches);
+  }
   std::vector<Facts> all;
   for (auto& branch : branches) std::move(branch.begin(), branch.end(), std::back_inserter(all));
   return all;
+}
+
+/// The alternatives without the `unevaluatedProperties` of the schema around them, which is no part of them.
+std::vector<std::vector<Facts>> FactsReader::left_open(std::vector<std::vector<Facts>> branches) {
+  for (auto& alternatives : branches) {
+    for (Facts& facts : alternatives) facts.closed_in_doubt = facts.closed;
+  }
+  return branches;
 }
 
 /// Nothing in an automaton counts how many alternatives hold, so that exactly one must follow from what they say.
@@ -351,18 +366,20 @@ void FactsReader::merge_strings(State& state, const Schema& s) {
   } else if (const auto expression = format_expression(name)) {
     facts.patterns.push_back({*expression, Facts::Pattern::Match::Whole, s});
   } else if (name != "float" && name != "double" && name != "password" && name != "binary") {  // OpenAPI's, no limits
-    problem(s, "format", "\"" + escaped(name) + "\" is not one of " + known_formats());
+    problem(s, "format", "\"" + escaped(name) + "\" is not one of " + known_formats() + ", int32, int64");
   }
 }
 
 void FactsReader::bound_below(Facts& facts, const Schema& s, const char* keyword, Bound bound) {
   if (bound.value.whole.size() > 16 && !bound.value.negative) problem(s, keyword, "numbers have up to 16 digits here");
+  if (bound.exclusive && !is_safe(bound.value) && !bound.value.negative) problem(s, keyword, kNoneBeyond);
   const int order = facts.lower ? Decimal::compare(bound.value, facts.lower->value) : 1;
   if (order > 0 || (order == 0 && bound.exclusive)) facts.lower = bound;
 }
 
 void FactsReader::bound_above(Facts& facts, const Schema& s, const char* keyword, Bound bound) {
   if (bound.value.whole.size() > 16 && bound.value.negative) problem(s, keyword, "numbers have up to 16 digits here");
+  if (bound.exclusive && !is_safe(bound.value) && bound.value.negative) problem(s, keyword, kNoneBeyond);
   const int order = facts.upper ? Decimal::compare(bound.value, facts.upper->value) : -1;
   if (order < 0 || (order == 0 && bound.exclusive)) facts.upper = bound;
 }

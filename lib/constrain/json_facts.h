@@ -69,6 +69,9 @@ struct Facts {
   Schemas property_names;
   std::uint64_t min_properties = 0, max_properties = kUnbounded;
   bool closed = false;  ///< unevaluatedProperties: false
+  /// ... though other alternatives of anyOf, which may hold as well, evaluate more, or it is the schema around an
+  /// alternative that says so: these facts alone do not rule out others, and none are written.
+  bool closed_in_doubt = false;
 
   bool restricts_strings() const { return min_length > 0 || max_length != kUnbounded || !patterns.empty(); }
   bool restricts_numbers() const { return lower || upper || !multiples.empty(); }
@@ -92,16 +95,18 @@ class FactsReader {
   std::vector<std::string> names(const Facts&);
   /// What the property's value must satisfy; nothing if there may be no such property.
   std::optional<Schemas> property(const Facts& facts, const std::string& name) {
-    return property(facts, name, options_.unmentioned);
+    return property(facts, name, View::Written);
   }
   /// Whether there may be properties that have no name in the schema.
-  bool is_open(const Facts& facts) const { return is_open(facts, options_.unmentioned); }
+  bool is_open(const Facts& facts) const { return is_open(facts, View::Written); }
   /// Texts between quotes that the patterns and lengths of these facts allow.
   const Automaton& strings(const Facts&);
   const Automaton& strings(const Facts::Pattern&);
   /// Property names that `propertyNames` allows; nothing if it is not there.
   std::optional<Automaton> property_names(const Facts&);
   Automaton numbers(const Facts&, NumberKind);
+  /// Of these the ones that satisfy the facts also where they are read as doubles.
+  Automaton written_numbers(const Facts&, NumberKind);
   /// Whether a value with none inside satisfies the facts; nothing for arrays and objects that are restricted.
   std::optional<bool> fits(const Facts&, const Json& value);
   /// The same of a value that the facts list.
@@ -137,6 +142,7 @@ class FactsReader {
   void merge_unevaluated(Facts&, const Schema&, const Chain&);
   void note_unknown_keywords(const Schema&);
   std::vector<Facts> expand(State);
+  static std::vector<std::vector<Facts>> left_open(std::vector<std::vector<Facts>> branches);
   void check_one_of(const Group&, const std::vector<std::vector<Facts>>& branches);
 
   /// The values of `propertyNames`, if nothing but listed values is allowed there.
@@ -146,8 +152,11 @@ class FactsReader {
   bool share_a_value(const Facts& values, const Facts& other);
   bool are_disjoint_objects(const Facts&, const Facts&);
   bool never_satisfies(const Facts& written, const Facts& other);
-  bool is_open(const Facts&, SchemaOptions::Unmentioned) const;
-  std::optional<Schemas> property(const Facts&, const std::string& name, SchemaOptions::Unmentioned);
+  /// Properties that are written, or all that the standard does not rule out for certain.
+  enum class View : std::uint8_t { Written, Valid };
+  bool is_closed(const Facts&, View) const;
+  bool is_open(const Facts&, View) const;
+  std::optional<Schemas> property(const Facts&, const std::string& name, View);
   bool are_disjoint(const Schemas&, const Schemas&);
 
   const Json* find(const Schema&, const char* keyword) const;

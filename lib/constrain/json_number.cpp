@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "base/error.h"
 
@@ -10,6 +11,7 @@ namespace llm {
 namespace {
 
 constexpr std::uint64_t kMostDigits = 16;
+constexpr std::int64_t kLastSafe = 9'007'199'254'740'991;  // 2^53 - 1
 
 Decimal parse(std::string_view text) {
   Decimal d;
@@ -161,6 +163,30 @@ Automaton numbers_between(NumberKind kind, const std::optional<Bound>& lower, co
                                       : automaton({negative(magnitudes.any()), magnitudes.below(value, exclusive)}));
   }
   return result;
+}
+
+bool is_safe(const Decimal& d) {
+  return Decimal::compare(d, Decimal::of(kLastSafe)) <= 0 && Decimal::compare(d, Decimal::of(-kLastSafe)) >= 0;
+}
+
+Automaton numbers_for_doubles(NumberKind kind, WholeNumbers whole) {
+  const auto end = [&](std::int64_t n) {
+    return whole == WholeNumbers::Safe ? std::optional(Bound{Decimal::of(n), false}) : std::nullopt;
+  };
+  Productions p;
+  JsonText json(p);
+  std::vector<ExprId> ways{p.regular(numbers_between(NumberKind::Integer, end(-kLastSafe), end(kLastSafe)))};
+  if (kind == NumberKind::Decimal) {
+    constexpr std::uint64_t kDigits = std::numeric_limits<double>::digits10;
+    const ExprId point = p.literal("."), first = json.digit('1', '9');
+    const ExprId zeros = p.repeat(p.literal("0"), 0, kUnbounded);
+    std::vector<ExprId> magnitudes{p.sequence({p.literal("0."), zeros, first, json.digits(0, kDigits - 1)}),
+                                   p.sequence({p.literal("0.0"), zeros})};
+    for (std::uint64_t n = 1; n < kDigits; ++n)
+      magnitudes.push_back(p.sequence({first, json.digits(n - 1, n - 1), point, json.digits(1, kDigits - n)}));
+    ways.push_back(p.sequence({p.optional(p.literal("-")), p.choice(std::move(magnitudes))}));
+  }
+  return regular_automaton(p, p.choice(std::move(ways)));
 }
 
 std::optional<Automaton> multiples_of(const Decimal& d) {

@@ -53,7 +53,8 @@ class SchemaCompiler {
       return Grammar::compile(p_, root);
     } catch (const Error& error) {
       if (!error.parts().problem.starts_with("no finite text")) throw;
-      throw Error(error.kind(), error.parts().problem + contradiction(*document_.root().node, "#"));
+      const std::string bounds = contradiction(*document_.root().node, "#");
+      throw Error(error.kind(), error.parts().problem + (bounds.empty() ? missing_ : bounds));
     }
   }
 
@@ -144,7 +145,7 @@ class SchemaCompiler {
         std::any_of(facts.excluded.begin(), facts.excluded.end(), [](const Json& v) { return v.is_number(); });
     const bool fraction = (facts.types & kIntegerType) == 0;  // what `not` leaves: 1.0 is an integer
     if (!facts.restricts_numbers() && !excludes && !fraction) return integer ? json_.integer() : json_.number();
-    Automaton numbers = reader_.numbers(facts, integer ? NumberKind::Integer : NumberKind::Decimal);
+    Automaton numbers = reader_.written_numbers(facts, integer ? NumberKind::Integer : NumberKind::Decimal);
     if (fraction) numbers = difference(numbers, *multiples_of(Decimal::of(std::uint64_t{1})));
     return p_.regular(std::move(numbers));
   }
@@ -244,6 +245,8 @@ class SchemaCompiler {
       if (const auto schemas = reader_.property(facts, name)) {
         members.push_back({p_.sequence({p_.literal(Json(name).dump()), json_.colon(), value(*schemas)}), required});
       } else if (required) {
+        if (missing_.empty())
+          missing_ = "; in \"" + escaped(where.pointer) + "\" \"" + escaped(name) + "\" is required and not allowed";
         return p_.nothing();
       }
     }
@@ -366,6 +369,7 @@ class SchemaCompiler {
   std::map<std::vector<const Json*>, RuleId> rules_;
   std::map<const Automaton*, RuleId> strings_;  ///< a rule for all places that allow the same
   std::deque<std::pair<RuleId, Schemas>> waiting_;
+  std::string missing_;  ///< the first property that must be there and cannot, for the message
 };
 
 }  // namespace

@@ -5,14 +5,34 @@
 #include <charconv>
 
 #include "constrain/source_text.h"
+#include "constrain/uri_reference.h"
 
 namespace llm {
 namespace {
 
-/// Keywords under which keys are names, whatever keyword they are elsewhere; and those under which no schemas are.
-constexpr std::string_view kSchemasByName[] = {"properties", "patternProperties", "$defs", "definitions",
-                                               "dependentSchemas"};
-constexpr std::string_view kValues[] = {"enum", "const"};
+/// Keywords that hold a schema or a list of them, and those that hold schemas by name. What others hold is no schema,
+/// even if it looks like one.
+constexpr std::string_view kSchemas[] = {"additionalItems",
+                                         "additionalProperties",
+                                         "allOf",
+                                         "anyOf",
+                                         "contains",
+                                         "contentSchema",
+                                         "else",
+                                         "if",
+                                         "items",
+                                         "not",
+                                         "oneOf",
+                                         "prefixItems",
+                                         "propertyNames",
+                                         "then",
+                                         "unevaluatedItems",
+                                         "unevaluatedProperties"};
+constexpr std::string_view kSchemasByName[] = {
+    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
+
+/// Of a document whose schema has no absolute URI: what it is relative to.
+constexpr std::string_view kNoBase = "schema:///";
 
 template <std::size_t N>
 bool is_named(const std::string_view (&keywords)[N], std::string_view key) {
@@ -201,34 +221,53 @@ SchemaDocument::SchemaDocument(std::string_view text, std::string_view file) : f
   InexactNumbers numbers;
   Json::sax_parse(text, &numbers);
   inexact_ = std::move(numbers.found);
-  index(document_, "#", &document_, 0);
+  uris_[&document_] = kNoBase;
+  resources_.emplace(kNoBase, root());
+  index(root());
 }
 
-void SchemaDocument::index(const Json& node, const std::string& pointer, const Json* root, std::size_t depth) {
-  if (node.is_object()) {
-    if (const std::string* id = text_of(node, "$id"); id != nullptr && !id->starts_with('#')) {
-      root = &node;
-      resources_.try_emplace(id->substr(0, id->find('#')), Schema{&node, pointer, root});
+void SchemaDocument::index(const Schema& schema) {
+  if (!schema.node->is_object()) return;
+  Schema at = schema;
+  index_names(at);
+  for (const auto& [key, value] : at.node->items()) {
+    const std::string inside = at.pointer + "/" + escaped_part(key);
+    if (is_named(kSchemasByName, key) && value.is_object()) {
+      for (const auto& [name, one] : value.items()) index({&one, inside + "/" + escaped_part(name), at.root});
+    } else if (is_named(kSchemas, key) && value.is_array()) {
+      for (std::size_t i = 0; i < value.size(); ++i) index({&value[i], inside + "/" + std::to_string(i), at.root});
+    } else if (is_named(kSchemas, key)) {
+      index({&value, inside, at.root});
     }
-    if (const std::string* id = text_of(node, "$id"); id != nullptr && id->starts_with('#')) {
-      anchors_.try_emplace({root, id->substr(1)}, Schema{&node, pointer, root});  // until draft 7
-    }
-    for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
-      const std::string* anchor = text_of(node, keyword);
-      if (anchor != nullptr) anchors_.try_emplace({root, *anchor}, Schema{&node, pointer, root});
-    }
-    for (const auto& [key, value] : node.items()) {
-      const std::string inside = pointer + "/" + escaped_part(key);
-      if (is_named(kSchemasByName, key) && value.is_object()) {
-        for (const auto& [name, schema] : value.items())
-          index(schema, inside + "/" + escaped_part(name), root, depth + 2);
-      } else if (!is_named(kValues, key)) {
-        index(value, inside, root, depth + 1);
-      }
-    }
-  } else if (node.is_array()) {
-    for (std::size_t i = 0; i < node.size(); ++i) index(node[i], pointer + "/" + std::to_string(i), root, depth + 1);
   }
+}
+
+void SchemaDocument::index_names(Schema& at) {
+  if (const std::string* id = text_of(*at.node, "$id")) {
+    if (!id->starts_with('#')) {
+      add_resource(at, *id);
+    } else {
+      add_anchor(at, "$id", id->substr(1));  // until draft 7
+    }
+  }
+  for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
+    if (const std::string* anchor = text_of(*at.node, keyword)) add_anchor(at, keyword, *anchor);
+  }
+}
+
+void SchemaDocument::add_resource(Schema& at, const std::string& id) {
+  const std::string uri = resolved_uri(uris_.at(at.root), std::string_view(id).substr(0, id.find('#')));
+  at.root = at.node;
+  uris_[at.node] = uri;
+  const auto [known, is_new] = resources_.try_emplace(uri, at);
+  if (!is_new && *known->second.node != *at.node)
+    fail(at, "$id", "another schema is \"" + escaped(uri) + "\" as well: " + escaped(known->second.pointer, 120));
+}
+
+void SchemaDocument::add_anchor(const Schema& at, const char* keyword, std::string name) {
+  const auto [known, is_new] = anchors_.try_emplace({at.root, std::move(name)}, at);
+  if (!is_new && *known->second.node != *at.node)
+    fail(at, keyword, "another schema has this name as well: " + escaped(known->second.pointer, 120));
 }
 
 Schema SchemaDocument::root() const { return {&document_, "#", &document_}; }
@@ -244,8 +283,7 @@ Schema SchemaDocument::step(const Schema& from, const std::string& part) const {
     if (i < node.size()) next = &node[i];
   }
   if (next == nullptr) return {nullptr, {}, nullptr};
-  const std::string* id = next->is_object() ? text_of(*next, "$id") : nullptr;
-  return {next, from.pointer + "/" + escaped_part(part), id != nullptr && !id->starts_with('#') ? next : from.root};
+  return {next, from.pointer + "/" + escaped_part(part), uris_.contains(next) ? next : from.root};
 }
 
 Schema SchemaDocument::child(const Schema& s, std::string_view keyword) const { return step(s, std::string(keyword)); }
@@ -259,23 +297,15 @@ Schema SchemaDocument::child(const Schema& s, std::string_view keyword, std::siz
 }
 
 Schema SchemaDocument::referenced(const Schema& from, const std::string& reference) const {
-  const std::size_t hash = std::min(reference.find('#'), reference.size());
-  const std::string resource = reference.substr(0, hash);
-  const std::string fragment = percent_decoded(hash < reference.size() ? reference.substr(hash + 1) : "");
-  Schema at{from.root, {}, from.root};
-  if (!resource.empty()) {
-    const auto found = resources_.find(resource);
-    if (found == resources_.end()) {
-      fail(from, "$ref",
-           "\"" + escaped(reference) + "\" is another document; references are followed inside of one only");
-    }
-    at = found->second;
-  } else {
-    at.pointer = "#";  // of the whole document, unless the reference is inside of a resource with an $id
-    for (const auto& [id, schema] : resources_) {
-      if (schema.node == from.root) at.pointer = schema.pointer;
-    }
+  const std::string uri = resolved_uri(uris_.at(from.root), reference);
+  const std::size_t hash = std::min(uri.find('#'), uri.size());
+  const std::string fragment = percent_decoded(hash < uri.size() ? uri.substr(hash + 1) : "");
+  const auto resource = resources_.find(uri.substr(0, hash));
+  if (resource == resources_.end()) {
+    fail(from, "$ref",
+         "\"" + escaped(reference) + "\" is another document; references are followed inside of one only");
   }
+  Schema at = resource->second;
   if (!fragment.empty() && fragment[0] != '/') {
     const auto found = anchors_.find({at.node, fragment});
     if (found == anchors_.end()) fail(from, "$ref", "there is no anchor \"" + escaped(fragment) + "\"");

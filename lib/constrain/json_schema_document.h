@@ -35,7 +35,8 @@ class SchemaDocument {
   Schema child(const Schema&, std::string_view keyword) const;
   Schema child(const Schema&, std::string_view keyword, std::string_view name) const;
   Schema child(const Schema&, std::string_view keyword, std::size_t index) const;
-  /// What `$ref` at this schema means: a pointer or an anchor in this document, nothing is ever fetched.
+  /// What `$ref` at this schema means, against the URI of the resource around it: a pointer or an anchor in this
+  /// document, nothing is ever fetched.
   Schema referenced(const Schema& from, const std::string& reference) const;
 
   /// A number under this keyword that the parsed node does not hold, since no double is that number.
@@ -49,14 +50,18 @@ class SchemaDocument {
   [[noreturn]] void fail(const std::string& problem) const;
 
  private:
-  void index(const Json&, const std::string& pointer, const Json* root, std::size_t depth);
-  const Schema* find_resource(const std::string& id) const;
+  void index(const Schema&);
+  /// Schema `at` begins a resource, or has an anchor.
+  void index_names(Schema& at);
+  void add_resource(Schema& at, const std::string& id);
+  void add_anchor(const Schema& at, const char* keyword, std::string name);
   Schema step(const Schema&, const std::string& part) const;
 
   std::string file_;
   Json document_;
   std::map<std::string, Inexact> inexact_;                         ///< by pointer
-  std::map<std::string, Schema, std::less<>> resources_;           ///< by $id
+  std::map<std::string, Schema, std::less<>> resources_;           ///< by absolute URI, without a fragment
+  std::map<const Json*, std::string> uris_;                        ///< of resources
   std::map<std::pair<const Json*, std::string>, Schema> anchors_;  ///< by resource and name
 };
 

@@ -82,11 +82,24 @@ ExprId JsonText::integer() {
   });
 }
 
+/// No number is beyond doubles, the largest of which is 1.79e308: 16 digits before the point leave 292 for the
+/// exponent.
 ExprId JsonText::number() {
   return once(number_, "number", [&] {
-    const ExprId sign = p_.optional(p_.characters({{'+', '+'}, {'-', '-'}}));
-    return p_.sequence({integer(), p_.optional(p_.sequence({p_.literal("."), digits(1, 16)})),
-                        p_.optional(p_.sequence({p_.characters({{'E', 'E'}, {'e', 'e'}}), sign, digits(1, 3)}))});
+    const ExprId fraction = p_.optional(p_.sequence({p_.literal("."), digits(1, 16)}));
+    const auto with_exponent = [&](ExprId whole, ExprId hundreds) {
+      const ExprId e =
+          p_.sequence({p_.characters({{'E', 'E'}, {'e', 'e'}}), p_.optional(p_.characters({{'+', '+'}, {'-', '-'}})),
+                       p_.choice({digits(1, 2), p_.sequence({digit('0', '1'), digits(2, 2)}), hundreds})});
+      return p_.sequence({whole, fraction, p_.optional(e)});
+    };
+    const ExprId below_293 = p_.choice({p_.sequence({p_.literal("2"), digit('0', '8'), digit('0', '9')}),
+                                        p_.sequence({p_.literal("29"), digit('0', '2')})});
+    const ExprId below_308 =
+        p_.choice({p_.sequence({p_.literal("2"), digits(2, 2)}), p_.sequence({p_.literal("30"), digit('0', '7')})});
+    return p_.sequence({p_.optional(p_.literal("-")),
+                        p_.choice({with_exponent(digit('0', '9'), below_308),
+                                   with_exponent(p_.sequence({digit('1', '9'), digits(1, 15)}), below_293)})});
   });
 }
 

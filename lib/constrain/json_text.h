@@ -20,7 +20,8 @@ class JsonText {
   ExprId object();  ///< any
   ExprId array();   ///< any
   ExprId boolean();
-  /// Up to 16 digits before and behind the point, exponents of up to 3: more is lost on who reads it.
+  /// Up to 16 digits before and behind the point, exponents up to 307, beside more than one digit before the point 292:
+  /// more is lost on who reads it.
   ExprId number();
   ExprId integer();
 

@@ -91,18 +91,21 @@ std::vector<std::string> FactsReader::listed_names(const Facts& facts) {
   return names;
 }
 
-bool FactsReader::is_open(const Facts& facts, SchemaOptions::Unmentioned unmentioned) const {
+bool FactsReader::is_closed(const Facts& facts, View view) const {
+  return facts.closed && (view == View::Written || !facts.closed_in_doubt);
+}
+
+bool FactsReader::is_open(const Facts& facts, View view) const {
   const auto has_additional = [](const auto& r) { return r.additional.has_value(); };
   const auto has_properties = [](const auto& r) { return !r.properties.empty(); };
   if (std::any_of(facts.objects.begin(), facts.objects.end(), has_additional))
     return true;  // what it says is asked later
-  if (facts.closed) return false;
-  return unmentioned == SchemaOptions::Unmentioned::Allowed ||
+  if (is_closed(facts, view)) return false;
+  return view == View::Valid || options_.unmentioned == SchemaOptions::Unmentioned::Allowed ||
          std::none_of(facts.objects.begin(), facts.objects.end(), has_properties);
 }
 
-std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name,
-                                             SchemaOptions::Unmentioned unmentioned) {
+std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name, View view) {
   if (has(facts.forbidden, name)) return std::nullopt;
   if (const auto names = property_names(facts); names && !accepts(*names, quoted_content(name))) return std::nullopt;
   Schemas all;
@@ -123,8 +126,8 @@ std::optional<Schemas> FactsReader::property(const Facts& facts, const std::stri
     evaluated |= matched || rule.additional;
     if (!matched && rule.additional) all.push_back(*rule.additional);
   }
-  if (facts.closed && !evaluated) return std::nullopt;
-  if (!mentioned && !is_open(facts, unmentioned)) return std::nullopt;
+  if (is_closed(facts, view) && !evaluated) return std::nullopt;
+  if (!mentioned && !is_open(facts, view)) return std::nullopt;
   if (std::any_of(all.begin(), all.end(), [](const Schema& s) { return s.is(false); })) return std::nullopt;
   return all;
 }
@@ -205,6 +208,24 @@ Automaton FactsReader::numbers(const Facts& facts, NumberKind kind) {
   return result;
 }
 
+Automaton FactsReader::written_numbers(const Facts& facts, NumberKind kind) {
+  // A reader rounds a number of the schema as it rounds those of a text, so that a bound which may be reached holds.
+  bool exact = !facts.multiples.empty();
+  for (const Json& value : facts.excluded) exact |= value.is_number() && !is_safe(decimal_of(value));
+  std::vector<std::string> ends;  // bounds of more digits than are written else
+  for (const std::optional<Bound>& bound : {facts.lower, facts.upper}) {
+    if (!bound) continue;
+    exact |= bound->exclusive && !is_safe(bound->value);
+    if (!bound->exclusive && !bound->value.fraction.empty()) ends.push_back(plain_text(bound->value));
+  }
+  Productions p;
+  std::vector<ExprId> ways{p.regular(numbers_for_doubles(kind, exact ? WholeNumbers::Safe : WholeNumbers::Long))};
+  for (const std::string& end : ends) {
+    if (!exact) ways.push_back(p.literal(end));
+  }
+  return intersection(numbers(facts, kind), regular_automaton(p, p.choice(std::move(ways))));
+}
+
 std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
   if (facts.values && !has_value(*facts.values, value)) return false;
   return listed_value_fits(facts, value);
@@ -280,7 +301,7 @@ bool FactsReader::are_disjoint_objects(const Facts& a, const Facts& b) {
 bool FactsReader::never_satisfies(const Facts& written, const Facts& other) {
   const auto tells = [&](const std::string& name) {
     const auto here = property(written, name);
-    const auto there = property(other, name, SchemaOptions::Unmentioned::Allowed);
+    const auto there = property(other, name, View::Valid);
     // Where only `other` requires it, a text without it does not satisfy that either.
     return !here || !there || are_disjoint(*here, *there);
   };

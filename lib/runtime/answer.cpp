@@ -229,7 +229,8 @@ std::span<const float> Answer::allowed_only(std::span<const float> logits) {
       any = true;
     }
   }
-  if (!any) throw Error(ErrorKind::Runtime, "the constraint allows only tokens that the model has no logits for");
+  if (!any)
+    throw Error(ErrorKind::Notation, "the form of the answer allows only tokens that the model has no logits for");
   return masked_;
 }
 

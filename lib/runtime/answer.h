@@ -55,8 +55,8 @@ class Answer {
   Answer(Answer&&) noexcept;
   ~Answer();
 
-  /// Samples from the logits [vocab] after the last token. Not after the answer has ended. Throws ErrorKind::Runtime if
-  /// the vocabulary has no token that the constraint allows.
+  /// Samples from the logits [vocab] after the last token. Not after the answer has ended. Throws ErrorKind::Notation
+  /// if the vocabulary has no token that the constraint allows.
   void sample(std::span<const float> logits);
   /// How a backend may draw the next token in place of sample(), or the one after it if one is drawn already (`unseen`
   /// = 1, which rule.newest is to say). Valid until the next call. Nothing if it takes the logits.

@@ -464,7 +464,7 @@ void Scheduler::take_token(RunningRow& r, std::span<const float> logits) {
   try {
     r.answer.sample(logits);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Runtime) throw;
+    if (error.kind() != ErrorKind::Notation) throw;
     return r.fail(error);  // a constraint that cannot be met is the row's own
   }
   took_token(r);

@@ -1,4 +1,6 @@
 // The options that say what form the answer has, of llm-run as a real process.
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -91,6 +93,46 @@ TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") 
   CHECK_THAT(refusal({"--regex", "(a"}),
              contains("regular expression, line 1, column 1: this parenthesis is never closed"));
   CHECK_THAT(refusal({"--choice", "a||b"}), contains("one of the choices is empty"));
+}
+
+TEST_CASE("a form that the vocabulary cannot write ends with code 6, and fails a row of a batch alone") {
+  const ConstraintBench bench;
+  const TempDir folder;
+  const std::string model = (folder / "sans-z.gguf").string();
+  tiny_model({.layers = 1, .context = 256, .tokenizer = TinyTokenizer::SpmSansZ}).write(model);
+  const std::string refusal =
+      "llm-run: error[E-NOTATION]: the form of the answer: this model's vocabulary cannot write it: no token begins "
+      "with what must come next (\"z\")\n"
+      "llm-run: hint: structured-output.md, of the documentation, says what can be written\n";
+  for (const auto& options : std::vector<std::vector<std::string>>{{"--regex", "z"}, {"--choice", "zab"}}) {
+    const Outcome o = bench(options, model);
+    CHECK(o.code == 6);
+    CHECK(o.out.empty());
+    CHECK_THAT(o.err, contains(refusal));
+  }
+  const Outcome later = bench({"--regex", "az"}, model);
+  CHECK(later.code == 6);
+  CHECK_THAT(later.err, contains(refusal));
+
+  const std::string rows = folder.write("in.jsonl", R"({"id":"bad","prompt":"ab","grammar":"root ::= \"z\""}
+{"id":"worse","prompt":"ab","grammar":"root ::= \"az\""}
+{"id":"good","prompt":"ab","grammar":"root ::= \"ay\""}
+)");
+  const std::string out = (folder / "out.jsonl").string();
+  const Outcome batch = run({.program = program("llm-run"), .arguments = {"-m", model, "--batch", rows, "-o", out}});
+  CHECK(batch.code == 7);
+  std::ifstream lines(out);
+  std::map<std::string, nlohmann::json> by_id;
+  for (std::string text; std::getline(lines, text);) {
+    nlohmann::json row = nlohmann::json::parse(text);
+    by_id[row["custom_id"]] = row;
+  }
+  for (const char* id : {"bad", "worse"}) {
+    CHECK(by_id[id]["response"]["status_code"] == 400);
+    CHECK(by_id[id]["error"]["code"] == "schema_invalid");
+    CHECK_THAT(by_id[id]["error"]["message"].get<std::string>(), contains("what must come next (\"z\")"));
+  }
+  CHECK(by_id["good"]["response"]["body"]["choices"][0]["text"] == "ay");
 }
 
 TEST_CASE("an answer has one form, and files of forms exist") {

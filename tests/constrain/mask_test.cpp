@@ -227,5 +227,14 @@ TEST_CASE("a vocabulary that cannot write what must come is named", "[constraint
   if (!path) return;
   const Loaded vocabulary = load(*path);  // letters only, and no tokens for bytes
   Constraint constraint(masks_of(grammar_from_gbnf("root ::= \"😀\""), vocabulary));
-  CHECK_THROWS_WITH(constraint.allowed(), contains("no token begins with what must come next (\"\\xf0\")"));
+  CHECK_THROWS_WITH(constraint.allowed(), contains("no token begins with what must come next (\"😀\")"));
+  Constraint range(masks_of(grammar_from_regex("[\\u0410-\\u0412]\\x04?|\\x04"), vocabulary));
+  try {
+    range.allowed();
+    FAIL("allowed");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Notation);
+    CHECK_THAT(e.what(), contains("the form of the answer: this model's vocabulary cannot write it") &&
+                             contains("\"\\x04\"") && contains("\"А\""));
+  }
 }

@@ -2,6 +2,7 @@
 // is compared by scripts/check-schemas.
 #include <nlohmann/json.hpp>
 
+#include "constrain/uri_reference.h"
 #include "matching.h"
 #include "support/catch.h"
 
@@ -258,6 +259,8 @@ TEST_CASE("errors show values as they are written, and what contradicts itself",
   // Where another way is left, such bounds are no mistake.
   Warnings none;
   grammar_from_json_schema(R"({"anyOf":[{"type":"array","minItems":5,"maxItems":2},{"type":"null"}]})", none);
+  CHECK(error(R"({"type":"object","properties":{"a":{}},"required":["a","b"],"additionalProperties":false})") ==
+        "s.json: JSON schema: no finite text matches \"#\"; in \"#\" \"b\" is required and not allowed");
   CHECK(error(R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})") ==
         "s.json: JSON schema: no finite text matches \"#\", nor \"#/properties/a\"");
 }
@@ -387,7 +390,8 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
       error(R"({"properties":{"a":{"if":{},"then":{}}, "b/c":{"not":{"minLength":3}}}})"),
       contains("#/properties/a/if: conditions are not supported") && contains("#/properties/b~1c/not: only of a type"));
   CHECK_THAT(error(R"({"dependentRequired":{}})"), contains("#/dependentRequired: this keyword is not supported"));
-  CHECK_THAT(error(R"({"format":"iri"})"), contains("#/format: \"iri\" is not one of date, time"));
+  CHECK_THAT(error(R"({"format":"iri"})"),
+             contains("#/format: \"iri\" is not one of date, time") && contains("byte, int32, int64"));
   CHECK_THAT(error(R"({"oneOf":[{"type":"integer"},{"minimum":3}]})"),
              contains("#/oneOf: alternatives 0 and 1 may both hold"));
   // With both properties there, both alternatives hold: the first does not forbid b.
@@ -402,7 +406,7 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
                        "$defs":{"x":{"properties":{"b":{}},"unevaluatedProperties":false}}})"),
       contains("unevaluatedProperties: not beside other schemas"));
   CHECK_THAT(error(R"({"type":"object","properties":{"a":{}},"required":["a","b"],"unevaluatedProperties":false})"),
-             contains("no finite text matches"));
+             contains("no finite text matches \"#\"; in \"#\" \"b\" is required and not allowed"));
   CHECK_THAT(error(R"({"contains":{},"maxContains":3})"), contains("#/maxContains"));
   CHECK_THAT(error(R"({"unevaluatedItems":false})"), contains("#/unevaluatedItems"));
   CHECK_THAT(error(R"({"type":"object","minProperties":3})"),
@@ -488,4 +492,168 @@ TEST_CASE("alternatives of objects are told apart by listed values first", "[sch
   }
   const std::string schema = R"({"oneOf":[)" + alternatives + "]}";
   check_cases({{schema.c_str(), {R"({"comment":"x","kind":"k29"})"}, {R"({"comment":"x","kind":"k30"})"}}});
+}
+
+TEST_CASE("unevaluatedProperties does not tell alternatives of oneOf apart that it is no part of", "[schema]") {
+  const auto may_both_hold = contains("oneOf: alternatives 0 and 1 may both hold");
+  // {"id":1,"card":"x"} and {"c":1} satisfy both alternatives: the schema around them closes neither.
+  CHECK_THAT(error(R"({"type":"object","properties":{"id":{"type":"integer"}},"required":["id"],"oneOf":[
+                       {"properties":{"card":{"type":"string"}},"required":["card"]},
+                       {"properties":{"iban":{"type":"string"}}}],"unevaluatedProperties":false})"),
+             may_both_hold);
+  CHECK_THAT(error(R"({"type":"object","unevaluatedProperties":false,"oneOf":[
+                       {"properties":{"c":{"type":"integer"}},"required":["c"]},
+                       {"properties":{"d":{"type":"string"}}}]})"),
+             may_both_hold);
+  // {"p":1,"q":1} satisfies both alternatives of anyOf, which evaluate both together.
+  const std::string both = R"({"type":"object","properties":{"p":{"type":"integer"},"q":{"type":"integer"}},
+                               "required":["p","q"]})";
+  CHECK_THAT(error(R"({"oneOf":[)" + both + R"(,{"type":"object","unevaluatedProperties":false,"anyOf":[
+                       {"properties":{"p":{"type":"integer"}}},{"properties":{"q":{"type":"integer"}}}]}]})"),
+             may_both_hold);
+  CHECK_THAT(error(R"({"oneOf":[{"type":"object","properties":{"k":)" + both + R"(},"required":["k"]},
+                       {"type":"object","properties":{"k":{"type":"object","unevaluatedProperties":false,"anyOf":[
+                       {"properties":{"p":{"type":"integer"}}},{"properties":{"q":{"type":"integer"}}}]}},
+                       "required":["k"]}]})"),
+             may_both_hold);
+  check_cases({
+      // Where it is part of an alternative, with nothing that may evaluate more, it tells.
+      {R"({"oneOf":[{"type":"object","properties":{"p":{"type":"integer"},"q":{"type":"integer"}},"required":["p","q"]},
+           {"type":"object","properties":{"p":{"type":"integer"}},"unevaluatedProperties":false}]})",
+       {R"({"p":1,"q":1})", R"({"p":1})", "{}"},
+       {R"({"q":1})"}},
+      {R"({"type":"object","unevaluatedProperties":false,"oneOf":[
+           {"properties":{"k":{"const":"c"},"c":{"type":"integer"}},"required":["k"]},
+           {"properties":{"k":{"const":"d"},"d":{"type":"string"}},"required":["k"]}]})",
+       {R"({"k":"c","c":1})", R"({"k":"d"})"},
+       {R"({"k":"c","d":"x"})"}},
+  });
+}
+
+TEST_CASE("references are resolved against the resource around them", "[schema]") {
+  check_cases({
+      {R"({"$id":"http://x/","$defs":{"A":{"$id":"b/","$defs":{"q":{"$id":"t.json","type":"string"}}},
+           "B":{"$id":"t.json","type":"integer"}},"$ref":"t.json"})",
+       {"1"},
+       {"\"a\""}},
+      {R"({"$id":"http://x/","$defs":{"A":{"$id":"b/","$defs":{"q":{"$id":"t.json","type":"string"}},"$ref":"t.json"},
+           "B":{"$id":"t.json","type":"integer"}},"$ref":"b/"})",
+       {"\"a\""},
+       {"1"}},
+      {R"({"$id":"http://x/a.json","$defs":{"q":{"type":"integer"}},"properties":{"p":{"$ref":"a.json#/$defs/q"}},
+           "type":"object"})",
+       {R"({"p":1})"},
+       {R"({"p":"1"})"}},
+      {R"({"$id":"http://x/list.json","type":"array","items":{"$ref":"http://x/item.json"},
+           "$defs":{"i":{"$id":"item.json","type":"integer"}}})",
+       {"[1]"},
+       {"[\"1\"]"}},
+      {R"({"$defs":{"i":{"$id":"item.json","$anchor":"here","type":"integer"}},"$ref":"./x/../item.json#here"})",
+       {"1"},
+       {"\"1\""}},
+      {R"({"$id":"urn:uuid:c7","$defs":{"i":{"$id":"urn:x:y","$defs":{"z":{"type":"integer"}},"$ref":"#/$defs/z"},
+           "z":{"type":"string"}},"$ref":"urn:x:y"})",
+       {"1"},
+       {"\"1\""}},
+  });
+  CHECK_THAT(error(R"({"$id":"http://x/","$defs":{"A":{"$id":"b/t.json","type":"string"}},"$ref":"t.json"})"),
+             contains("#/$ref: \"t.json\" is another document"));
+  CHECK_THAT(error(R"({"$defs":{"a":{"$id":"t","type":"string"},"b":{"$id":"./t","type":"integer"}},"$ref":"t"})"),
+             contains("#/$defs/b/$id: another schema is \"schema:///t\" as well: #/$defs/a"));
+  CHECK_THAT(error(R"({"$defs":{"a":{"$anchor":"t","type":"string"},"b":{"$anchor":"t"}},"$ref":"#t"})"),
+             contains("#/$defs/b/$anchor: another schema has this name as well: #/$defs/a"));
+}
+
+TEST_CASE("RFC 3986, section 5.4: references and what they mean", "[schema]") {
+  constexpr std::pair<const char*, const char*> kExamples[] = {
+      {"g:h", "g:h"},
+      {"g", "http://a/b/c/g"},
+      {"./g", "http://a/b/c/g"},
+      {"g/", "http://a/b/c/g/"},
+      {"/g", "http://a/g"},
+      {"//g", "http://g"},
+      {"?y", "http://a/b/c/d;p?y"},
+      {"g?y", "http://a/b/c/g?y"},
+      {"#s", "http://a/b/c/d;p?q#s"},
+      {"g#s", "http://a/b/c/g#s"},
+      {"g?y#s", "http://a/b/c/g?y#s"},
+      {";x", "http://a/b/c/;x"},
+      {"g;x", "http://a/b/c/g;x"},
+      {"g;x?y#s", "http://a/b/c/g;x?y#s"},
+      {"", "http://a/b/c/d;p?q"},
+      {".", "http://a/b/c/"},
+      {"./", "http://a/b/c/"},
+      {"..", "http://a/b/"},
+      {"../", "http://a/b/"},
+      {"../g", "http://a/b/g"},
+      {"../..", "http://a/"},
+      {"../../", "http://a/"},
+      {"../../g", "http://a/g"},
+      {"../../../g", "http://a/g"},
+      {"../../../../g", "http://a/g"},
+      {"/./g", "http://a/g"},
+      {"/../g", "http://a/g"},
+      {"g.", "http://a/b/c/g."},
+      {".g", "http://a/b/c/.g"},
+      {"g..", "http://a/b/c/g.."},
+      {"..g", "http://a/b/c/..g"},
+      {"./../g", "http://a/b/g"},
+      {"./g/.", "http://a/b/c/g/"},
+      {"g/./h", "http://a/b/c/g/h"},
+      {"g/../h", "http://a/b/c/h"},
+      {"g;x=1/./y", "http://a/b/c/g;x=1/y"},
+      {"g;x=1/../y", "http://a/b/c/y"},
+      {"g?y/./x", "http://a/b/c/g?y/./x"},
+      {"g?y/../x", "http://a/b/c/g?y/../x"},
+      {"g#s/./x", "http://a/b/c/g#s/./x"},
+      {"g#s/../x", "http://a/b/c/g#s/../x"},
+      {"http:g", "http:g"},
+  };
+  for (const auto& [reference, meaning] : kExamples) CHECK(resolved_uri("http://a/b/c/d;p?q", reference) == meaning);
+  CHECK(resolved_uri("http://a", "g") == "http://a/g");  // section 5.2.3
+}
+
+TEST_CASE("what looks like a schema in a value is none", "[schema]") {
+  for (const std::string keyword : {"default", "examples", "const", "enum", "x-unknown"}) {
+    for (const std::string name : {R"("$anchor":"e")", R"("$id":"e")"}) {
+      const std::string value = "{" + name + R"(,"type":"string"})";
+      const bool listed = keyword == "examples" || keyword == "enum";
+      const std::string schema = R"({"$defs":{"a":{")" + keyword + "\":" + (listed ? "[" + value + "]" : value) +
+                                 R"(},"z":{)" + name + R"(,"type":"integer"}},"$ref":")" +
+                                 (name.starts_with("\"$anchor") ? "#e" : "e") + "\"}";
+      check_cases({{schema.c_str(), {"1"}, {"\"1\""}}});
+    }
+  }
+}
+
+TEST_CASE("numbers stay inside of the schema where they are read as doubles", "[schema]") {
+  check_cases({
+      {R"({"type":"number","exclusiveMaximum":100})",
+       {"99.9999999999999", "-9007199254740991", "99", "0.0000000000012345"},
+       {"99.99999999999999", "99.9999999999999999", "100"}},
+      {R"({"type":"number","exclusiveMinimum":5})", {"5.00000000000001", "9999999999999999"}, {"5.0000000000000001"}},
+      {R"({"type":"number","exclusiveMaximum":0.3})", {"0.299999999999999"}, {"0.29999999999999999"}},
+      {R"({"type":"number","multipleOf":1.5})",
+       {"6161086679704.5", "1.5", "3", "9007199254740990"},
+       {"6161086679705749.5", "9007199254740993"}},
+      {R"({"type":"number","not":{"type":"integer"}})", {"0.5", "12345678901234.5"}, {"9312051781886885.5", "1"}},
+      // A bound may have more digits than others; it reads as itself.
+      {R"({"type":"number","minimum":0.3000000000000004,"maximum":0.3000000000000004})",
+       {"0.3000000000000004"},
+       {"0.3", "0.3000000000000003"}},
+      {R"({"type":"number"})",
+       {"1e307", "9.99E+307", "1234567890123456e292", "1e-307", "0e0", "1e05", "12345678.1234567890123456"},
+       {"1e308", "1e999", "12e293", "1e-308"}},
+      // Whole numbers: long ones unless one of them must be told from its neighbours.
+      {R"({"type":"integer","minimum":0})", {"9999999999999999"}, {"-1"}},
+      {R"({"type":"integer","exclusiveMinimum":0})", {"9999999999999999"}, {"0"}},
+      {R"({"type":"integer","exclusiveMaximum":9007199254740993})", {"9007199254740991"}, {"9007199254740992"}},
+      {R"({"type":"integer","multipleOf":3})", {"9007199254740990"}, {"9007199254740993", "9007199254740991"}},
+      {R"({"type":"integer","not":{"const":9007199254740993}})", {"9007199254740991"}, {"9007199254740992"}},
+  });
+  CHECK_THAT(error(R"({"type":"integer","exclusiveMinimum":9007199254740992})"),
+             contains("#/exclusiveMinimum: doubles do not tell"));
+  // The second alternative allows more than is written for it: a number of the first may be among them.
+  CHECK_THAT(error(R"({"oneOf":[{"type":"integer"},{"type":"integer","exclusiveMinimum":9007199254740991}]})"),
+             contains("may both hold"));
 }

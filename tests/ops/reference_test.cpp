@@ -289,7 +289,7 @@ std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& 
       const auto decay = [&](std::int64_t l) {
         const std::int64_t own = h * d.decays + l % d.decays;
         const double gate = double{alpha[at(t * d.heads * d.decays + own)]} + double{bias[at(own)]};
-        if (d.floor < 0) return std::exp(d.floor / (1 + std::exp(-double{a[at(h)]} * gate)));
+        if (d.floor < 0) return std::exp(d.floor / (1 + std::exp(-std::fabs(double{a[at(h)]}) * gate)));
         return std::exp(double{a[at(h)]} * std::log(1 + std::exp(gate)));
       };
       const double rate = 1 / (1 + std::exp(-double{beta[at(t * d.heads + h)]}));

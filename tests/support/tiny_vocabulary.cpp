@@ -9,14 +9,15 @@
 namespace llm::test {
 namespace {
 
-void set_spm_tokenizer(TinyFile& f) {
+void set_spm_tokenizer(TinyFile& f, TinyTokenizer which) {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<std::int32_t> types = {2, 3, 3};
   for (int b = 0; b < 256; ++b) {
     char text[8];
     std::snprintf(text, sizeof text, "<0x%02X>", b);
-    tokens.emplace_back(text);
-    types.push_back(6);
+    const bool left_out = which == TinyTokenizer::SpmSansZ && b == 'z';
+    tokens.emplace_back(left_out ? "yy" : text);
+    types.push_back(left_out ? 1 : 6);
   }
   for (const char* piece : {"\u2581", "a", "b", "c", "ab", "abc", "\u2581a", "\u2581ab"}) {
     tokens.emplace_back(piece);
@@ -65,12 +66,18 @@ void set_bpe_tokenizer(TinyFile& f, std::initializer_list<std::size_t> gaps) {
 
 }  // namespace
 
-int tiny_vocabulary(TinyTokenizer t) { return t == TinyTokenizer::Spm ? 267 : 259; }
+int tiny_vocabulary(TinyTokenizer t) { return t == TinyTokenizer::Spm || t == TinyTokenizer::SpmSansZ ? 267 : 259; }
 
 void set_tiny_vocabulary(TinyFile& f, TinyTokenizer t) {
-  if (t == TinyTokenizer::Spm) set_spm_tokenizer(f);
-  if (t == TinyTokenizer::Bpe) set_bpe_tokenizer(f, {});
-  if (t == TinyTokenizer::BpeWithGaps) set_bpe_tokenizer(f, {0x04, 0xf1});
+  switch (t) {
+    case TinyTokenizer::Spm:
+    case TinyTokenizer::SpmSansZ:
+      return set_spm_tokenizer(f, t);
+    case TinyTokenizer::Bpe:
+      return set_bpe_tokenizer(f, {});
+    case TinyTokenizer::BpeWithGaps:
+      return set_bpe_tokenizer(f, {0x04, 0xf1});
+  }
 }
 
 }  // namespace llm::test

@@ -291,7 +291,7 @@ Value isidentifier(Runtime& rt, const Value& self, CallArguments& given) {
   const std::string_view s = text(self).view();
   for (std::size_t at = 0; at < s.size();) {
     const Character c = character_at(s, at);
-    if (c.code != '_' && !is_alpha(c.code) && !(at > 0 && is_alphanumeric(c.code))) return Value::boolean(false);
+    if (!(at == 0 ? is_identifier_start(c.code) : is_identifier_part(c.code))) return Value::boolean(false);
     at += c.length;
   }
   return Value::boolean(!s.empty());

@@ -180,6 +180,29 @@ bool is_printable(std::int32_t c) {
   }
 }
 
+bool is_identifier_start(std::int32_t c) {
+  const bool letter = is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
+  return c == '_' || in(kIdentifierStart, c) || (letter && !in(kNoIdentifierStart, c));
+}
+
+bool is_identifier_part(std::int32_t c) {
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+      return !in(kNoIdentifierPart, c);
+    default:
+      return in(kIdentifierPart, c);
+  }
+}
+
 std::size_t leading_space(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
