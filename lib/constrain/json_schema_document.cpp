@@ -257,6 +257,7 @@ void SchemaDocument::index_names(Schema& at) {
 
 void SchemaDocument::add_resource(Schema& at, const std::string& id) {
   const std::string uri = resolved_uri(uris_.at(at.root), std::string_view(id).substr(0, id.find('#')));
+  if (at.node != &document_) around_[at.node] = uris_.at(at.root);
   at.root = at.node;
   uris_[at.node] = uri;
   const auto [known, is_new] = resources_.try_emplace(uri, at);
@@ -296,8 +297,23 @@ Schema SchemaDocument::child(const Schema& s, std::string_view keyword, std::siz
   return step(step(s, std::string(keyword)), std::to_string(index));
 }
 
+/// An absolute URI. An $id beside the $ref counts since draft 2019-09; before, it was what lies around.
+std::string SchemaDocument::target_of(const Schema& from, const std::string& reference) const {
+  std::string target = resolved_uri(uris_.at(from.root), reference);
+  const auto around = around_.find(from.node);
+  if (around == around_.end()) return target;
+  std::string before = resolved_uri(around->second, reference);
+  if (before == target || !resources_.contains(before.substr(0, before.find('#')))) return target;
+  const std::string* const draft = text_of(document_, "$schema");
+  if (draft != nullptr && draft->find("/draft-0") != std::string::npos) return before;
+  if (draft != nullptr && draft->find("/draft/") != std::string::npos) return target;
+  fail(from, "$ref",
+       "\"" + escaped(reference) + "\" is \"" + escaped(target) + "\" since draft 2019-09 and was \"" +
+           escaped(before) + "\" before, where an $id beside a $ref did not count; $schema of the document says which");
+}
+
 Schema SchemaDocument::referenced(const Schema& from, const std::string& reference) const {
-  const std::string uri = resolved_uri(uris_.at(from.root), reference);
+  const std::string uri = target_of(from, reference);
   const std::size_t hash = std::min(uri.find('#'), uri.size());
   const std::string fragment = percent_decoded(hash < uri.size() ? uri.substr(hash + 1) : "");
   const auto resource = resources_.find(uri.substr(0, hash));

@@ -56,12 +56,14 @@ class SchemaDocument {
   void add_resource(Schema& at, const std::string& id);
   void add_anchor(const Schema& at, const char* keyword, std::string name);
   Schema step(const Schema&, const std::string& part) const;
+  std::string target_of(const Schema& from, const std::string& reference) const;
 
   std::string file_;
   Json document_;
   std::map<std::string, Inexact> inexact_;                         ///< by pointer
   std::map<std::string, Schema, std::less<>> resources_;           ///< by absolute URI, without a fragment
   std::map<const Json*, std::string> uris_;                        ///< of resources
+  std::map<const Json*, std::string> around_;                      ///< of resources: what each is in
   std::map<std::pair<const Json*, std::string>, Schema> anchors_;  ///< by resource and name
 };
 
