@@ -123,8 +123,8 @@ void add_step(const Graph& graph, const GgufFile& file, const EveryValue& step, 
     if (!experts && !std::holds_alternative<Linear>(node.op)) continue;
     const std::string x = graph.info(node.in[0]).name;
     const auto ids = experts ? std::optional(graph.info(node.in[1]).name) : std::nullopt;
-    for (const std::uint32_t operand : node.in) {
-      const std::string tensor(tensor_of(graph.info(operand).name));
+    for (const ProductOperands& operands : product_operands(node.op)) {  // of RWKV biases, too, are named .weight
+      const std::string tensor(tensor_of(graph.info(node.in[operands.weight]).name));
       const bool watched = experts || tensor.starts_with("blk.");  // not the one that gives the logits
       if (!watched || !tensor.ends_with(".weight") || !done.emplace(tensor, x).second) continue;
       add_product(step, x, ids, file.tensors().find(tensor)->type.shape, expected[tensor]);

@@ -305,7 +305,7 @@ TEST_CASE("options that change nothing are warned about", "[quantize]") {
   // Several in one, as with other lists; other commas are the pattern's.
   const std::string listed = said({dense, "Q4_0", "--tensor-type", "atn_q=q8_0,at{2,3}n_k=q5_0"});
   CHECK_THAT(listed, contains("\"atn_q=Q8_0\" changes nothing"));
-  CHECK_THAT(listed, contains("\"at{2,3}n_k=Q5_0\" changes nothing"));
+  CHECK(listed.find("at{2,3}n_k") == std::string::npos);  // attn_k
 
   CHECK_THAT(said({dense, "Q4_0", "--imatrix", imatrix}),
              contains("has no entry for 6 tensors, the first tensor \"blk.0.ffn_gate.weight\": quantised as without an "

@@ -19,7 +19,8 @@ std::string message(const Json& line) { return line["error"].is_null() ? "" : li
 
 TEST_CASE("a line of carriage returns alone is no row that can be run") {
   const Bench bench;
-  CHECK(bench({"--batch", bench.file("in.jsonl", "\r\r\n{\"prompt\":\"ab\"}\n").string()}).code == 7);
+  CHECK(bench({"--batch", bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n\r\r\n{\"prompt\":\"ab\"}\n").string()}).code ==
+        7);
 }
 
 TEST_CASE("a row that nests deeper than any stack fails alone") {

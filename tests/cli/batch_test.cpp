@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "base/utf8.h"
 #include "batch_bench.h"
 #include "support/terminal.h"
 
@@ -33,6 +34,18 @@ std::string many_rows(std::size_t n) {
                           : row.dump() + "\n";
   }
   return text;
+}
+
+/// How OpenAI's API spells a token of an answer.
+std::string name_by_bytes(const Json& token) {
+  std::string bytes, spelled = "bytes:";
+  for (const Json& b : token["bytes"]) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    const unsigned byte = b;
+    bytes += static_cast<char>(byte);
+    spelled += std::string("\\x") + kDigits[byte / 16] + kDigits[byte % 16];
+  }
+  return utf8::valid(bytes) ? bytes : spelled;
 }
 
 }  // namespace
@@ -241,7 +254,7 @@ TEST_CASE("rows that fail say which was the first, and why a batch that goes on 
   CHECK(first.code == 7);
   CHECK(contains(first.err, "1 row answered, 2 failed"));
   CHECK(contains(first.err, "the first failure: line 2, invalid_request: \"prompt\" is neither"));
-  CHECK(contains(first.err, "; --retry-failed runs what failed again\n"));
+  CHECK(contains(first.err, "; --retry-failed runs rows again that were corrected\n"));
   const Outcome resumed = bench(with(command, {"--resume"}));
   CHECK(resumed.code == 7);
   CHECK(contains(resumed.err, "3 of 3 rows are done, 2 of them failed; --retry-failed runs those again\n"));
@@ -417,18 +430,32 @@ TEST_CASE("log probabilities are told with their alternatives") {
     INFO(list);
     REQUIRE(logprobs[list].size() == 4);
   }
-  std::size_t at = 0;
   for (std::size_t i = 0; i < 4; ++i) {
-    const std::string token = content[i]["token"];
-    CHECK(logprobs["tokens"][i] == token);
+    CHECK(logprobs["tokens"][i] == name_by_bytes(content[i]));
     CHECK(logprobs["token_logprobs"][i] == content[i]["logprob"]);
     for (const Json& best : content[i]["top_logprobs"])
-      CHECK(logprobs["top_logprobs"][i][best["token"].get<std::string>()] == best["logprob"]);
+      CHECK(logprobs["top_logprobs"][i][name_by_bytes(best)] == best["logprob"]);
     CHECK(logprobs["top_logprobs"][i].size() == 3);
-    CHECK(logprobs["text_offset"][i] == at);
-    at += token.size();  // of ASCII
   }
-  CHECK(at == choice["text"].get<std::string>().size());
+}
+
+TEST_CASE("completions say where in the text each token begins") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"prompt":"abc","seed":3,"logprobs":1,"max_tokens":6})");
+  const auto line = parse_lines(bench({"--batch", input.string(), "--regex", "(\u00e4|[a-c]){30}"}).out).at(0);
+  const Json choice = line["response"]["body"]["choices"][0], logprobs = choice["logprobs"];
+  const std::string text = choice["text"];
+  std::string before;
+  REQUIRE(logprobs["tokens"].size() == 6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    INFO(text << ", token " << i);
+    const auto whole = std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xc0) != 0x80; });
+    const std::string token = logprobs["tokens"][i];
+    const bool half = token.starts_with("bytes:");
+    if (!half) CHECK(logprobs["text_offset"][i] == whole);
+    before += half ? std::string(1, static_cast<char>(std::stoi(token.substr(8), nullptr, 16))) : token;
+  }
+  CHECK(before.starts_with(text));
 }
 
 TEST_CASE("templates read the time at which a batch began, also when it goes on") {

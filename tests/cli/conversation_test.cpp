@@ -723,7 +723,7 @@ TEST_CASE("a line that is not UTF-8 is warned about in a chat as in a file") {
 TEST_CASE("quotes around a system text are no part of it") {
   const ConversationBench bench;
   const auto text = [&](const std::string& given) {
-    return bench.pipe("/system " + given + "\n/system\n", {"-q"}).err;
+    return bench.pipe("/system " + given + "\n/system\n", {"-q", "--chat-template", "chatml"}).err;
   };
   CHECK(contains(text("\"Talk like a pirate\""), "\nTalk like a pirate\n"));
   CHECK(contains(text("Say \"Ahoy\""), "\nSay \"Ahoy\"\n"));
