@@ -6,7 +6,8 @@ from family_forms import with_form
 GRANITE = {"logit_scale": 0.125, "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0078125,
            "rope.scaling.finetuned": False}
 
-# name: (architecture, arguments of synthetic_models.decoder beside those of family_forms)
+# name: (architecture, arguments of the function that writes it: of synthetic_models.decoder, beside those of
+# family_forms, or of RECURRENT's)
 SHAPES = {
     "lfm2-1.2b": ("lfm2", {
         "layers": 16, "d": 2048, "d_ff": 8192, "heads": 32, "kv_heads": 8, "attends": (2, 5, 8, 10, 12, 14)}),
@@ -41,18 +42,26 @@ SHAPES = {
         "layers": 27, "d": 2048, "d_ff": 10944, "heads": 16, "experts": (64, 6, 1408), "dense": (0,),
         "latent": {"query": 0, "kv": 512, "plain": 128, "rotated": 64, "value": 128, "cached": True},
         "keys": {"expert_shared_count": 2, "leading_dense_block_count": 1, "expert_weights_scale": 1.0}}),
+    "rwkv6-3b": ("rwkv6", {"layers": 32, "d": 2560, "d_ff": 8960}),
+    "rwkv7-2.9b": ("rwkv7", {"layers": 32, "d": 2560, "d_ff": 10240, "ranks": (96, 96, 64, 320)}),
 }
+RECURRENT = ("rwkv6", "rwkv7")  # functions of synthetic_kinds
 EXPERTS_MIX = {"gpt-oss-20b": "MXFP4"}  # published files have theirs in it, whatever the others are
 
 
 def write(generator, path, shape, mix, vocabulary, layers=0):
     """A file of one of SHAPES. `generator`: the path of synth_gguf.py; `layers`: fewer than it has, of those whose
     layers are alike."""
-    import synthetic_models as synthetic  # needs packages that the cells of other shapes do without
+    import synthetic_kinds  # these need packages that the cells of other shapes do without
+    import synthetic_models as synthetic
     architecture, sizes = SHAPES[shape]
     sizes = with_form(architecture, sizes)
     if layers:
         sizes = sizes | {"layers": layers}
     number = len(sizes["kinds"]) if "kinds" in sizes else sizes["layers"]
-    blocks = synthetic.RandomBlocks(synthetic.load_generator(generator), mix, number, sizes.get("tied", False), EXPERTS_MIX.get(shape))
-    synthetic.decoder(path, vocabulary, architecture, quantized=blocks, **sizes)
+    blocks = synthetic.RandomBlocks(synthetic.load_generator(generator), mix, number, sizes.get("tied", False),
+                                    EXPERTS_MIX.get(shape))
+    if architecture in RECURRENT:
+        getattr(synthetic_kinds, architecture)(path, vocabulary, quantized=blocks, **sizes)
+    else:
+        synthetic.decoder(path, vocabulary, architecture, quantized=blocks, **sizes)

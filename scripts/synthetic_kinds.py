@@ -389,10 +389,13 @@ def rwkv6(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=5
               head, quantized)
 
 
-def rwkv7(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=512, head=64, of_qwen=False, gated=True):
-    """`of_qwen`: ARWKV, here without norms of heads; `gated`: what the mix gives."""
-    matrix, ranks = 0.02 * (512 / d) ** 0.5, {"w": 32, "a": 32, "v": 32, "g": 64}
-    own = {f"attention.{name}_lora_rank": 32 for name in ("decay", "iclr", "value_residual_mix")}
+def rwkv7(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=512, head=64, of_qwen=False, gated=True,
+          ranks=(32, 32, 32, 64)):
+    """`of_qwen`: ARWKV, here without norms of heads; `gated`: what the mix gives; `ranks`: of decays, of learning rates
+    in context, of shares of the first layer's values, of gates."""
+    matrix, ranks = 0.02 * (512 / d) ** 0.5, dict(zip("wavg", ranks))
+    own = {f"attention.{name}_lora_rank": ranks[kind] for kind, name in (
+        ("w", "decay"), ("a", "iclr"), ("v", "value_residual_mix"))}
     own["attention.gate_lora_rank"] = ranks["g"] if gated else 0
     block = of_products({"time_mix_receptance": (d, d, 2 * matrix), "time_mix_key": (d, d, 2 * matrix),
                          "time_mix_value": (d, d, 2 * matrix), "time_mix_output": (d, d, matrix)}, ())
