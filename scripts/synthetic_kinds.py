@@ -349,21 +349,22 @@ def channel_mix(d, d_ff, matrix, gated):
     return tensors
 
 
-def rwkv_file(target, vocabulary, architecture, keys, block, layers, d, d_ff, head, quantized):
-    """`architecture` of Qwen: other norms, and a gated network, which `block` has not."""
+def rwkv_file(target, vocabulary, architecture, keys, blocks, d, d_ff, head, quantized):
+    """`architecture` of Qwen: other norms, and a gated network, which `blocks` (of the layers) have not."""
     n_vocab, of_qwen, matrix = sizes(vocabulary), architecture in ("rwkv6qwen2", "arwkv7"), 0.02 * (512 / d) ** 0.5
-    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+    all_keys = {"block_count": len(blocks), "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
                 "attention.head_count": 0, "wkv.head_size": head}
     tensors = ends(n_vocab, d)
     if of_qwen:
         all_keys |= {"attention.layer_norm_rms_epsilon": 1e-6, "token_shift_count": 1}
-        block = norms(d, "attn_norm", "ffn_norm") + block + of_products(dense_ffn(d, d_ff, matrix), ())
+        before, behind = norms(d, "attn_norm", "ffn_norm"), of_products(dense_ffn(d, d_ff, matrix), ())
     else:
         all_keys |= {"attention.layer_norm_epsilon": 1e-5}
-        block = biased_norms(d, "attn_norm", "attn_norm_2") + block
-        block += [("time_mix_ln.weight", (d,), 0.1, 1.0), ("time_mix_ln.bias", (d,), 0.3, 0.0)]
+        before = biased_norms(d, "attn_norm", "attn_norm_2")
+        behind = [("time_mix_ln.weight", (d,), 0.1, 1.0), ("time_mix_ln.bias", (d,), 0.3, 0.0)]
         tensors += biased_norms(d, "token_embd_norm") + [("output_norm.bias", (d,), 0.3, 0.0)]
-    random_file(target, vocabulary, architecture, all_keys | keys, tensors + of_layers([block] * layers), quantized)
+    tensors += of_layers([before + block + behind for block in blocks])
+    random_file(target, vocabulary, architecture, all_keys | keys, tensors, quantized)
 
 
 def rwkv6(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=512, head=64, kv_heads=0, apart=False):
@@ -385,8 +386,8 @@ def rwkv6(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=5
         ("time_mix_lerp_fused.weight", (5, 1, 1, d), 0.3, 0.5)]
     if not of_qwen:
         block += [("time_mix_first.weight", (d // head, head), 0.5, 0.3)] + channel_mix(d, d_ff, matrix, gated=True)
-    rwkv_file(target, vocabulary, "rwkv6qwen2" if of_qwen else "rwkv6", own | (keys or {}), block, layers, d, d_ff,
-              head, quantized)
+    rwkv_file(target, vocabulary, "rwkv6qwen2" if of_qwen else "rwkv6", own | (keys or {}), [block] * layers, d,
+              d_ff, head, quantized)
 
 
 def rwkv7(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=512, head=64, of_qwen=False, gated=True,
@@ -397,21 +398,23 @@ def rwkv7(target, vocabulary, keys=None, quantized=None, layers=4, d=256, d_ff=5
     own = {f"attention.{name}_lora_rank": ranks[kind] for kind, name in (
         ("w", "decay"), ("a", "iclr"), ("v", "value_residual_mix"))}
     own["attention.gate_lora_rank"] = ranks["g"] if gated else 0
-    block = of_products({"time_mix_receptance": (d, d, 2 * matrix), "time_mix_key": (d, d, 2 * matrix),
-                         "time_mix_value": (d, d, 2 * matrix), "time_mix_output": (d, d, matrix)}, ())
-    for name, rank in ranks.items():
-        if name == "g" and not gated:
-            continue
-        block += of_products({f"time_mix_{name}1": (rank, d, 2 * matrix), f"time_mix_{name}2": (d, rank, 6 * matrix)}, ())
-        if name != "g":
-            block.append((f"time_mix_{name}0.weight", (d,), 0.7, -1.0 if name == "w" else 0.0))
-    block += [("time_mix_lerp_fused.weight", (6 if gated else 5, 1, 1, d), 0.3, 0.5),
-              ("time_mix_k_k.weight", (d,), 0.1, 0.85), ("time_mix_k_a.weight", (d,), 0.1, 1.0),
-              ("time_mix_r_k.weight", (d,), 0.2, 0.0)]
-    if not of_qwen:
-        block += channel_mix(d, d_ff, matrix, gated=False)
-    rwkv_file(target, vocabulary, "arwkv7" if of_qwen else "rwkv7", own | (keys or {}), block, layers, d, d_ff, head,
-              quantized)
+
+    def block(layer):
+        tensors = of_products({"time_mix_receptance": (d, d, 2 * matrix), "time_mix_key": (d, d, 2 * matrix),
+                               "time_mix_value": (d, d, 2 * matrix), "time_mix_output": (d, d, matrix)}, ())
+        for name in "wavg" if gated else "wav":
+            rank = ranks["a" if name == "v" and layer == 0 else name]  # nobody reads it; files have the rates' rank
+            tensors += of_products({f"time_mix_{name}1": (rank, d, 2 * matrix),
+                                    f"time_mix_{name}2": (d, rank, 6 * matrix)}, ())
+            if name != "g":
+                tensors.append((f"time_mix_{name}0.weight", (d,), 0.7, -1.0 if name == "w" else 0.0))
+        tensors += [("time_mix_lerp_fused.weight", (6 if gated else 5, 1, 1, d), 0.3, 0.5),
+                    ("time_mix_k_k.weight", (d,), 0.1, 0.85), ("time_mix_k_a.weight", (d,), 0.1, 1.0),
+                    ("time_mix_r_k.weight", (d,), 0.2, 0.0)]
+        return tensors if of_qwen else tensors + channel_mix(d, d_ff, matrix, gated=False)
+
+    rwkv_file(target, vocabulary, "arwkv7" if of_qwen else "rwkv7", own | (keys or {}),
+              [block(i) for i in range(layers)], d, d_ff, head, quantized)
 
 
 def jamba(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=512, heads=4, kv_heads=2, state=16,

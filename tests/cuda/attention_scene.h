@@ -137,6 +137,21 @@ struct Token {
   int sequence, position;
 };
 
+/// Neighbours of one sequence, whose positions ascend by one.
+inline std::vector<cuda::PromptSpan> spans_of(const std::vector<Token>& tokens) {
+  std::vector<cuda::PromptSpan> spans;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const auto [sequence, position] = tokens[t];
+    if (sequence < 0) continue;
+    const bool goes_on = t > 0 && tokens[t - 1].sequence == sequence && tokens[t - 1].position + 1 == position;
+    if (goes_on)
+      ++spans.back().n_tokens;
+    else
+      spans.push_back({static_cast<std::int32_t>(t), 1, position, sequence});
+  }
+  return spans;
+}
+
 inline int first_seen(const KeyWindow& window, int position) {
   if (window.form == KeyWindow::Form::Chunked) return position - position % window.length;
   return window.length > 0 ? std::max(0, position - window.length + 1) : 0;

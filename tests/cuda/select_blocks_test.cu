@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "attention_scene.h"
+#include "backend/cuda/kernels/attend_masked.h"
 #include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/select_blocks.h"
 
@@ -183,6 +185,33 @@ struct HeadsScene {
     return y.read();
   }
 
+  /// Prompts by way of a mask, with room for so many tokens at once. All KV heads get the selections of `only`, if one is
+  /// named.
+  std::vector<float> run_masked(int at_once, std::optional<int> only = {}) const {
+    const DeviceCache cache(s);
+    const DeviceStep step(s, {});  // a prompt's spans say where its tokens are
+    const int lists = only ? 1 : s.shape.kv_heads;
+    std::vector<std::int32_t> lists_of;
+    for (std::size_t l = 0; l * at(top_k) < selected.size(); ++l) {
+      if (only && l % at(s.shape.kv_heads) != at(*only)) continue;
+      const auto begin = selected.begin() + std::ptrdiff_t(l * at(top_k));
+      lists_of.insert(lists_of.end(), begin, begin + top_k);
+    }
+    const Device<float> queries(q), y(poison(tokens.size() * at(s.shape.heads * s.shape.dim_v)));
+    const Device<std::int32_t> positions(lists_of);
+    const int words = (*std::max_element(s.lengths.begin(), s.lengths.end()) + 63) / 64;
+    const std::size_t mask_bytes = at(words) * 8 * at(lists) * at(at_once);
+    const Device<std::byte> masks(std::vector<std::byte>(mask_bytes, std::byte{0xff}));
+    const std::vector<cuda::PromptSpan> spans = spans_of(tokens);
+    const cuda::Stream stream;
+    cuda::attend_prompt_masked(queries.data(), y.data(), cache.view,
+                               {.heads = s.shape.heads, .scale = scale, .soft_cap = soft_cap},
+                               {positions.data(), top_k, lists, block}, step.view(), spans, masks.data(), mask_bytes,
+                               {stream.get(), true});
+    stream.synchronize("attending");
+    return y.read();
+  }
+
   std::vector<float> expected(std::size_t token) const {
     const HeadShape& shape = s.shape;
     std::vector<float> y(at(shape.heads * shape.dim_v));
@@ -352,6 +381,31 @@ TEST_CASE("attention to blocks where they lie has the bits of rows that are pack
     for (const std::size_t t : {std::size_t{0}, a.tokens.size() - 1}) {
       const std::vector<float> own = a.run(t, 1, 128);
       CHECK(std::memcmp(own.data(), y.data() + t * row, own.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("a prompt's mask of each KV head has the bits of its selection for all heads, however much room there is",
+          "[blocks]") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {65, 300, 1500};
+  for (const HeadShape& shape : {HeadShape{32, 4, 128, 128}, {6, 3, 64, 64}, {16, 2, 256, 256}}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+      for (const auto& [choices, block] : {std::pair{3, 128}, {5, 20}}) {
+        const HeadsScene a(Scene(shape, type, type, lengths, 81), tokens_and_run(lengths, 150), choices, block, 17);
+        if (!cuda::prompt_attention_masks(DeviceCache(a.s).view)) continue;  // GPUs with 99 KB of shared memory
+        const std::vector<float> y = a.run_masked(static_cast<int>(a.tokens.size()));
+        CHECK(std::memcmp(a.run_masked(33).data(), y.data(), y.size() * sizeof(float)) == 0);
+        const std::size_t part = at(shape.heads / shape.kv_heads * shape.dim_v);
+        for (int h = 0; h < shape.kv_heads; ++h) {
+          const std::vector<float> alone = a.run_masked(static_cast<int>(a.tokens.size()), h);
+          for (std::size_t t = 0; t < a.tokens.size(); ++t) {
+            const std::size_t from = (t * at(shape.kv_heads) + at(h)) * part;
+            INFO(words(shape, type, type) << ", token " << t << ", KV head " << h);
+            REQUIRE(std::memcmp(&alone[from], &y[from], part * sizeof(float)) == 0);
+          }
+        }
+      }
     }
   }
 }

@@ -229,21 +229,6 @@ struct AttendScene {
   }
 };
 
-/// Neighbours of one sequence, whose positions ascend by one.
-std::vector<cuda::PromptSpan> spans_of(const std::vector<Token>& tokens) {
-  std::vector<cuda::PromptSpan> spans;
-  for (std::size_t t = 0; t < tokens.size(); ++t) {
-    const auto [sequence, position] = tokens[t];
-    if (sequence < 0) continue;
-    const bool goes_on = t > 0 && tokens[t - 1].sequence == sequence && tokens[t - 1].position + 1 == position;
-    if (goes_on)
-      ++spans.back().n_tokens;
-    else
-      spans.push_back({static_cast<std::int32_t>(t), 1, position, sequence});
-  }
-  return spans;
-}
-
 std::vector<float> run_masked(const AttendScene& a) {
   const DeviceCache cache(a.s);
   const DeviceStep step(a.s, {});  // a prompt's spans say where its tokens are

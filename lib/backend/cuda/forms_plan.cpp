@@ -178,8 +178,7 @@ bool uses_grouped_products(const Graph& g, std::uint32_t ids, Many many) {
 
 bool may_mask(const Graph& g, const Node& node) {
   return std::holds_alternative<Attention>(node.op) && g.bucket().tokens > kMaxColumns &&
-         g.info(node.in[1]).cache.access == CacheType::Access::Selected &&
-         selections_of(g.info(node.in[2]).type.shape) == 1;
+         g.info(node.in[1]).cache.access == CacheType::Access::Selected;
 }
 
 bool has_many_columns(const Graph& g, const Node& node, Many many) {

@@ -71,8 +71,8 @@ std::uint64_t decoded_bytes(const Node&, const ValueInfo& weight, Many);
 
 /// Rows of a value: vectors of width shape[0], at the bucket's capacity.
 std::int64_t row_capacity(const ValueInfo&);
-/// Whether a node attends to keys that all heads selected together, in steps that may be prompts: it has memory for
-/// masks of them (attend_masked.h), whether or not the device, and what is asked of it, allow that way.
+/// Whether a node attends to selected keys in steps that may be prompts: it has memory for masks of them
+/// (attend_masked.h), whether or not the device, and what is asked of it, allow that way.
 bool may_mask(const Graph&, const Node&);
 /// Whether a Linear's products may be of many columns as far as the weights allow.
 bool has_many_columns(const Graph&, const Node&, Many);

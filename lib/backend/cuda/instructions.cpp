@@ -317,7 +317,7 @@ class NodeCompiler : NodeSite {
           const bool prompt = of_all && is_prompt(s);
           if (prompt && end_of(s) <= at.keys.top_k) {
             attend_prompt(q, y, at.cache, at.shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
-          } else if (prompt && masked && attends_masked(at.cache, at.shape, at.keys.top_k, *s.spans, mask_bytes)) {
+          } else if (prompt && masked && attends_masked(at.cache, at.shape, at.keys, *s.spans, mask_bytes)) {
             attend_prompt_masked(q, y, at.cache, at.shape, at.keys, step, *s.spans, masks, mask_bytes, s.at);
           } else if (prompt && in_place) {
             attend_prompt_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, s.at);

@@ -15,8 +15,8 @@ constexpr int kMaskThreads = 256;
 constexpr int kMaskWords = 1024;  ///< of a CTA, in 8 KB
 
 struct MaskArgs {
-  const std::int32_t* selected;  ///< [tokens][top_k]
-  std::uint64_t* words;          ///< [tokens][pitch]
+  const std::int32_t* selected;  ///< [tokens][selections][top_k]
+  std::uint64_t* words;          ///< [tokens][selections][pitch]
   int top_k, pitch;
 };
 
@@ -52,13 +52,15 @@ __global__ void __launch_bounds__(kMaskThreads) key_mask_kernel(const __grid_con
     to[i] = bits[2 * i] | static_cast<std::uint64_t>(bits[2 * i + 1]) << 32;
 }
 
-/// Tokens whose masks find room, and the words of one.
+/// Tokens whose masks find room, and the words of a selection.
 struct MaskPlan {
   int pitch = 0, at_once = 0;
-  MaskPlan(std::span<const PromptSpan> spans, std::size_t bytes) {
+  MaskPlan(std::span<const PromptSpan> spans, int selections, std::size_t bytes) {
     for (const PromptSpan& span : spans)
       pitch = std::max(pitch, (span.first_position + span.n_tokens + kCacheBlock - 1) / kCacheBlock);
-    const std::size_t most = pitch == 0 ? 0 : bytes / (static_cast<std::size_t>(pitch) * sizeof(std::uint64_t));
+    const std::size_t token =
+        static_cast<std::size_t>(pitch) * static_cast<std::size_t>(selections) * sizeof(std::uint64_t);
+    const std::size_t most = token == 0 ? 0 : bytes / token;
     at_once = static_cast<int>(std::min<std::size_t>(most, 1u << 20));
   }
 };
@@ -71,8 +73,8 @@ PromptSpan part_of(const PromptSpan& span, int first, int end) {
 
 }  // namespace
 
-bool attends_masked(const CacheView& c, const AttentionShape& s, int top_k, std::span<const PromptSpan> spans,
-                    std::size_t mask_bytes) {
+bool attends_masked(const CacheView& c, const AttentionShape& s, const Selected& keys,
+                    std::span<const PromptSpan> spans, std::size_t mask_bytes) {
   if (!prompt_attention_masks(c)) return false;
   MaskedWork w{
       .group = s.heads / c.kv_heads, .kv_heads = c.kv_heads, .multiprocessors = device_limits().multiprocessors};
@@ -81,27 +83,31 @@ bool attends_masked(const CacheView& c, const AttentionShape& s, int top_k, std:
     w.tokens += span.n_tokens;
     w.seen += n * span.first_position + n * (n + 1) / 2;
   }
-  w.selected = std::int64_t{w.tokens} * top_k;
-  w.at_once = std::min(w.tokens, MaskPlan(spans, mask_bytes).at_once);
-  w.otherwise = attends_prompt_selected(c) ? MaskedWork::Otherwise::InPlace : MaskedWork::Otherwise::Packed;
+  w.selected = std::int64_t{w.tokens} * keys.top_k;
+  w.at_once = std::min(w.tokens, MaskPlan(spans, keys.selections, mask_bytes).at_once);
+  w.otherwise = attends_prompt_selected(c) ? MaskedWork::Otherwise::InPlace
+                : whole_blocks(keys)       ? MaskedWork::Otherwise::Blocks
+                                           : MaskedWork::Otherwise::Packed;
   return masks_pay(w);
 }
 
 void attend_prompt_masked(const float* q, float* y, const CacheView& c, const AttentionShape& s, const Selected& keys,
                           const StepView& step, std::span<const PromptSpan> spans, std::byte* masks,
                           std::size_t mask_bytes, const Launch& at) {
-  const MaskPlan p(spans, mask_bytes);
+  const MaskPlan p(spans, keys.selections, mask_bytes);
   int tokens = 0;
   for (const PromptSpan& span : spans) tokens = std::max(tokens, span.first_token + span.n_tokens);
   check(tokens == 0 || p.at_once > 0, "memory for the mask of a token");
   AttentionShape masked = s;
-  masked.mask = {reinterpret_cast<const std::uint64_t*>(masks), p.pitch};
+  masked.mask = {reinterpret_cast<const std::uint64_t*>(masks), p.pitch * keys.selections,
+                 keys.selections > 1 ? p.pitch : 0};
   for (int first = 0; first < tokens; first += p.at_once) {
     const int n = std::min(p.at_once, tokens - first);
-    const MaskArgs a{keys.positions + std::int64_t{first} * keys.top_k, reinterpret_cast<std::uint64_t*>(masks),
-                     keys.top_k, p.pitch};
+    const MaskArgs a{keys.positions + std::int64_t{first} * keys.selections * keys.top_k,
+                     reinterpret_cast<std::uint64_t*>(masks), keys.top_k, p.pitch};
     launch(key_mask_kernel,
-           dim3(static_cast<unsigned>(n), static_cast<unsigned>((p.pitch + kMaskWords - 1) / kMaskWords)),
+           dim3(static_cast<unsigned>(n * keys.selections),
+                static_cast<unsigned>((p.pitch + kMaskWords - 1) / kMaskWords)),
            dim3(kMaskThreads), 0, at, a);
     std::array<PromptSpan, kPromptSpans> parts;
     for (std::size_t i = 0; i < spans.size();) {

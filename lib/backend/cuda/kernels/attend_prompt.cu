@@ -97,7 +97,7 @@ class Prompt {
 
   __device__ __forceinline__ void run() {
     const int end = last_position / kKeys + 1;
-    [[maybe_unused]] SeenTiles seen(a.mask, token_of(0), token_of(rows - 1) - token_of(0) + 1, end);
+    [[maybe_unused]] SeenTiles seen(a.mask, kv_head, token_of(0), token_of(rows - 1) - token_of(0) + 1, end);
     const auto from = [&](int tile) {
       if constexpr (kMasked)
         return seen.from(tile);
@@ -330,13 +330,13 @@ class Prompt {
   }
   /// The tile's bits of the tokens of the lane's rows; rows that the CTA does not have take its last one's.
   __device__ __forceinline__ void load_mask(int tile, uint2 (&bits)[kRowTiles][2]) const {
-    const uint2* const words = reinterpret_cast<const uint2*>(a.mask.words) + tile;
+    const uint2* const words = reinterpret_cast<const uint2*>(words_of(a.mask, kv_head)) + tile;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         bits[m][half] =
-            __ldcg(words + static_cast<std::int64_t>(token_of(min(row_of(m, half), rows - 1))) * a.mask.pitch);
+            __ldcg(words + static_cast<std::int64_t>(token_of(min(row_of(m, half), rows - 1))) * a.mask.token_pitch);
     }
   }
   /// Keys without a bit get minus infinity.

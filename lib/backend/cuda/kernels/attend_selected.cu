@@ -133,7 +133,7 @@ struct SelectionPlan {
 
 SelectionPlan plan_selections(const CacheView& c, const Selected& keys, int tokens) {
   SelectionPlan p;
-  p.in_place = keys.block % kCacheBlock == 0;
+  p.in_place = whole_blocks(keys);
   p.blocks = (keys.top_k + kCacheBlock - 1) / kCacheBlock;
   const int kv_heads = c.kv_heads / keys.selections;
   const std::size_t rows =
@@ -199,6 +199,8 @@ PackArgs selection_arguments(const CacheView& c, const CacheView& own, const Sel
 }
 
 }  // namespace
+
+bool whole_blocks(const Selected& keys) { return keys.block % kCacheBlock == 0; }
 
 AttentionMemory selected_attention_memory(const CacheView& c, const AttentionShape& s, const Selected& keys,
                                           int tokens) {

@@ -18,6 +18,8 @@ struct Selected {
   /// true.
   int block = 1;
 };
+/// Whether they are whole blocks of the cache: then attend_selected() reads them where they lie.
+bool whole_blocks(const Selected&);
 
 /// As for attend(), of any number of tokens up to `tokens`.
 AttentionMemory selected_attention_memory(const CacheView&, const AttentionShape&, const Selected&, int tokens);

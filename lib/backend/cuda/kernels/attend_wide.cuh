@@ -168,7 +168,7 @@ class Wide {
         keys(rows.first_position + rows.first_row / args.group, last_position, args.window, args.stripes),
         table(args.block_table + static_cast<std::int64_t>(rows.sequence) * args.table_stride),
         pair(pair),
-        seen(args.mask, token_of(0), token_of(rows.rows - 1) - token_of(0) + 1, keys.tiles),
+        seen(args.mask, rows.kv_head, token_of(0), token_of(rows.rows - 1) - token_of(0) + 1, keys.tiles),
         thread(static_cast<int>(threadIdx.x)),
         lane(thread % 32),
         warp(thread / 32),
@@ -191,7 +191,7 @@ class Wide {
   /// From the CTA's stripe `first` on. Of keys and values no kernel of the step has written those before position
   /// `first_written`: their copy begins before earlier kernels have ended.
   __device__ __forceinline__ void run(int first, int first_written) {
-    if constexpr (Shape::kSelected) wait_for_previous();
+    if constexpr (Shape::kSelected || Shape::kMasked) wait_for_previous();  // for what says which keys are seen
     const bool early = !Shape::kSelected && (keys.first + first + 1) * kWideKeys <= first_written;
     copied = {first >= keys.stripes() ? keys.tiles : Shape::kMasked ? seen.from(first) : first, 0};
     copied.block = load_block(copied.tile);
@@ -593,11 +593,11 @@ class Wide {
   /// its last one's.
   __device__ __forceinline__ void load_mask(int first_key, std::uint32_t (&bits)[2]) const {
     const std::uint32_t* const words =
-        reinterpret_cast<const std::uint32_t*>(a.mask.words + first_key / kWideKeys) + group;
+        reinterpret_cast<const std::uint32_t*>(words_of(a.mask, mine.kv_head) + first_key / kWideKeys) + group;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int token = token_of(min(row_of(half), mine.rows - 1));
-      bits[half] = __ldcg(words + 2 * static_cast<std::int64_t>(token) * a.mask.pitch) >> lane % 4 * 2;
+      bits[half] = __ldcg(words + 2 * static_cast<std::int64_t>(token) * a.mask.token_pitch) >> lane % 4 * 2;
     }
   }
   __device__ __forceinline__ void apply_mask(const std::uint32_t (&bits)[2], Scores& s) const {

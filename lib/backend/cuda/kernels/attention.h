@@ -28,11 +28,12 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v);
 /// Stores k [tokens][kv_heads][head_dim_k] and v, where the cache has values, at the step's slots.
 void append_to_cache(const float* k, const float* v, const CacheView&, const StepView&, int tokens, const Launch&);
 
-/// The keys that tokens see, as bits: [tokens][pitch], bit p % 64 of word p / 64 for position p. A word is a block of
-/// the cache. `pitch` words reach to the last position of each token.
+/// The keys that tokens see, as bits: bit p % 64 of word p / 64 for position p. A word is a block of the cache; words
+/// reach to the last position of each token.
 struct KeyMask {
   const std::uint64_t* words = nullptr;  ///< null: there is no mask
-  int pitch = 0;
+  int token_pitch = 0;                   ///< words from a token to the next one
+  int head_pitch = 0;                    ///< from a KV head to the next one; 0: all see the same keys
 };
 
 struct AttentionShape {

@@ -8,14 +8,19 @@
 
 namespace llm::cuda {
 
+/// The first token's words.
+__device__ __forceinline__ const std::uint64_t* words_of(const KeyMask& mask, int kv_head) {
+  return mask.words + static_cast<std::int64_t>(kv_head) * mask.head_pitch;
+}
+
 /// The tiles of which any of some neighbouring tokens sees keys, in their order; no other tile is brought. Every warp
 /// asks with all its lanes, and all of a CTA find the same.
 class SeenTiles {
  public:
-  /// Of `tokens` from `first` on, which see no keys from tile `end` on.
-  __device__ __forceinline__ SeenTiles(const KeyMask& mask, int first, int tokens, int end)
-      : words_(mask.words + static_cast<std::int64_t>(first) * mask.pitch),
-        pitch_(mask.pitch),
+  /// Of `tokens` from `first` on, whose rows of a KV head see no keys from tile `end` on.
+  __device__ __forceinline__ SeenTiles(const KeyMask& mask, int kv_head, int first, int tokens, int end)
+      : words_(words_of(mask, kv_head) + static_cast<std::int64_t>(first) * mask.token_pitch),
+        pitch_(mask.token_pitch),
         tokens_(tokens),
         end_(end) {}
 
