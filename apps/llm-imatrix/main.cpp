@@ -34,7 +34,8 @@ constexpr const char* kDescription =
     "Examples:\n"
     "  llm-imatrix -m model-f16.gguf -f text.txt -o model.imatrix.gguf\n"
     "  llm-imatrix -m model-f16.gguf -f more.txt -o both.gguf \\\n"
-    "              --in-file model.imatrix.gguf";
+    "              --in-file model.imatrix.gguf\n"
+    "  llm-imatrix --in-file one.gguf --in-file other.gguf -o sum.gguf";
 
 struct Options {
   app::ModelOptions model;
@@ -46,10 +47,23 @@ struct Options {
   app::Existing existing = app::Existing::Refuse;
 };
 
+/// Without a text there is no model, and nothing is measured.
+void require_sum_alone(const app::Command& cli, const Options& o) {
+  if (o.earlier.empty())
+    throw Error(ErrorKind::Usage, "option -f, --file is missing: the text, or --in-file with matrices to add up");
+  for (const char* option : {"--model", "--ctx-size", "--chunks", "--process-output"}) {
+    if (cli.times_given(option) > 0)
+      throw Error(ErrorKind::Usage, std::string("option ") + option +
+                                        " needs -f: without a text the matrices of --in-file are added up as they are");
+  }
+}
+
 std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::Command cli{kDescription};
   app::add_model_options(cli, o.model);
-  cli.add_option("-f,--file", o.text, "the text, - for stdin")->type_name("FILE")->required()->take_last();
+  cli.add_option("-f,--file", o.text, "the text, - for stdin; none: --in-file alone is added up")
+      ->type_name("FILE")
+      ->take_last();
   cli.add_option("-o,--output-file", o.output, "file to write (default imatrix.gguf)")->type_name("FILE")->take_last();
   app::add_integer(cli, "-c,--ctx-size", o.chunk, 2, app::kMaxInt32, "tokens of a chunk (default 512)");
   app::add_integer(cli, "--chunks", o.chunks, 1, app::kMaxInt32, "use only the first N chunks (default: all)");
@@ -70,6 +84,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   if (const auto code =
           app::parse(cli, argc, argv, {.common = kCommon, .written = kWritten, .takes_stdout = kWritten[0]}))
     return code;
+  if (o.text.empty()) require_sum_alone(cli, o);
   if (cli.times_given("--output-file") == 0) app::will_write("-o", o.output);
   const std::filesystem::path output = o.output;
   app::check_outputs({&output, 1}, o.existing);
@@ -102,10 +117,6 @@ void run(Model& model, std::vector<Token> tokens, std::int64_t chunk, std::int64
 
 /// Throws ErrorKind::Model for what cannot be added to these entries.
 void require_same_model(const std::vector<ImportanceEntry>& entries, const ImportanceMatrix& earlier) {
-  if (earlier.chunk_size == 0)
-    throw Error(ErrorKind::Model, ErrorParts{.file = earlier.path,
-                                             .problem = "does not say how many tokens its chunks have, as files of the "
-                                                        "older form: it cannot be added to"});
   for (const ImportanceEntry& e : earlier.entries) {
     const auto mine = std::ranges::find(entries, e.tensor, &ImportanceEntry::tensor);
     const bool same =
@@ -118,15 +129,18 @@ void require_same_model(const std::vector<ImportanceEntry>& entries, const Impor
   }
 }
 
-/// `earlier` is of the same model.
-void add(ImportanceMatrix& to, const ImportanceMatrix& earlier) {
-  for (const ImportanceEntry& e : earlier.entries) {
-    const auto mine = std::ranges::find(to.entries, e.tensor, &ImportanceEntry::tensor);
-    for (std::size_t i = 0; i < e.sums.size(); ++i) mine->sums[i] += e.sums[i];
-    for (std::size_t i = 0; i < e.counts.size(); ++i) mine->counts[i] += e.counts[i];
-  }
-  to.datasets.insert(to.datasets.begin(), earlier.datasets.begin(), earlier.datasets.end());
-  to.chunk_count += earlier.chunk_count;
+std::vector<ImportanceMatrix> read_earlier(const Options& o) {
+  std::vector<ImportanceMatrix> earlier;
+  Warnings warnings;
+  for (const std::string& file : o.earlier) earlier.push_back(ImportanceMatrix::read(file, warnings));
+  app::print_warnings(warnings);
+  return earlier;
+}
+
+ImportanceMatrix sum_of(std::span<const ImportanceMatrix> parts) {
+  ImportanceMatrix sum = parts.front();
+  for (const ImportanceMatrix& part : parts.subspan(1)) sum.add(part);
+  return sum;
 }
 
 void warn_of_unseen_experts(const ImportanceMatrix& matrix) {
@@ -142,38 +156,51 @@ void warn_of_unseen_experts(const ImportanceMatrix& matrix) {
                                               " tensors: their columns count the same; a longer text reaches more"}});
 }
 
-int body(int argc, char** argv) {
-  Options o;
-  if (const auto code = read_options(argc, argv, o)) return *code;
-  app::install_signal_handlers();
-  o.model.placement.room = {.context = o.chunk};
-  const std::unique_ptr<Model> model = app::load_model(o.model);
-  std::vector<ImportanceMatrix> earlier;
-  Warnings warnings;
-  for (const std::string& file : o.earlier) earlier.push_back(ImportanceMatrix::read(file, warnings));
-  app::print_warnings(warnings);
-  Collector collector(model->graph({}), model->file().tensors(), o.last);
-  for (const ImportanceMatrix& e : earlier) require_same_model(collector.entries(), e);
-  std::vector<Token> tokens = app::read_text_file(o.text, model->tokenizer());
-  const std::int64_t chunks = app::count_stretches(std::ssize(tokens), o.chunk, o.chunks, "chunk");
-  if (o.chunk > model->dims().context)
-    app::note("chunks of " + number_text(o.chunk) + " tokens are longer than the " +
-              number_text(model->dims().context) + " that the model was trained with");
+/// Writes the sum of the parts and says what it is made of; `whole`: what is said of all beside the last part.
+void write(const Options& o, std::span<const ImportanceMatrix> parts, const std::string& whole) {
+  const ImportanceMatrix matrix = sum_of(parts);
+  warn_of_unseen_experts(matrix);
+  const GgufWriter file = matrix.file();
+  const std::filesystem::path output = o.output;
+  app::write_models({&file, 1}, {&output, 1}, "writing");
+  const std::uint32_t chunks = parts.back().chunk_count;
+  app::say(o.output + ": " + std::to_string(matrix.entries.size()) + " tensors, " + number_text(chunks) +
+           (chunks == 1 ? " chunk of " : " chunks of ") + number_text(matrix.chunk_size) + " tokens" +
+           (parts.size() == 1 ? "" : ", " + number_text(matrix.chunk_count) + whole));
+}
 
-  run(*model, std::move(tokens), o.chunk, chunks, collector);
+/// Of the text alone.
+ImportanceMatrix collect(const Options& o, Model& model, Collector& collector) {
+  std::vector<Token> tokens = app::read_text_file(o.text, model.tokenizer());
+  const std::int64_t chunks = app::count_stretches(std::ssize(tokens), o.chunk, o.chunks, "chunk");
+  if (o.chunk > model.dims().context)
+    app::note("chunks of " + number_text(o.chunk) + " tokens are longer than the " + number_text(model.dims().context) +
+              " that the model was trained with");
+  run(model, std::move(tokens), o.chunk, chunks, collector);
   ImportanceMatrix matrix;
   matrix.entries = collector.entries();
   matrix.datasets = {o.text == "-" ? "stdin" : o.text};
   matrix.chunk_count = static_cast<std::uint32_t>(chunks);
   matrix.chunk_size = static_cast<std::uint32_t>(o.chunk);
-  for (const ImportanceMatrix& e : earlier) add(matrix, e);
-  warn_of_unseen_experts(matrix);
-  const GgufWriter file = matrix.file();
-  const std::filesystem::path output = o.output;
-  app::write_models({&file, 1}, {&output, 1}, "writing");
-  const std::string all = earlier.empty() ? "" : ", " + number_text(matrix.chunk_count) + " with the earlier ones";
-  app::say(o.output + ": " + std::to_string(matrix.entries.size()) + " tensors, " + number_text(chunks) +
-           (chunks == 1 ? " chunk of " : " chunks of ") + number_text(o.chunk) + " tokens" + all);
+  matrix.path = "this model";
+  return matrix;
+}
+
+int body(int argc, char** argv) {
+  Options o;
+  if (const auto code = read_options(argc, argv, o)) return *code;
+  app::install_signal_handlers();
+  if (o.text.empty()) {
+    write(o, read_earlier(o), " in all files");
+    return 0;
+  }
+  o.model.placement.room = {.context = o.chunk};
+  const std::unique_ptr<Model> model = app::load_model(o.model);
+  std::vector<ImportanceMatrix> parts = read_earlier(o);
+  Collector collector(model->graph({}), model->file().tensors(), o.last);
+  for (const ImportanceMatrix& e : parts) require_same_model(collector.entries(), e);
+  parts.push_back(collect(o, *model, collector));
+  write(o, parts, " with the earlier ones");
   return 0;
 }
 

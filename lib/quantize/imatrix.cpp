@@ -33,6 +33,13 @@ void check_values(const ImportanceEntry& e, const std::string& path) {
                                     "; sums of squares are finite and not negative"});
 }
 
+void require_chunks(const ImportanceMatrix& m) {
+  if (m.chunk_size == 0)
+    throw Error(ErrorKind::Model, ErrorParts{.file = m.path,
+                                             .problem = "does not say how many tokens its chunks have, as files of the "
+                                                        "older form: it cannot be added to"});
+}
+
 /// A pair of tensors of the file, as far as they were found.
 struct Pair {
   const TensorInfo* sums = nullptr;
@@ -158,6 +165,28 @@ ImportanceMatrix ImportanceMatrix::read(const std::filesystem::path& path, Warni
   out.path = path.string();
   for (const ImportanceEntry& e : out.entries) check_values(e, out.path);
   return out;
+}
+
+void ImportanceMatrix::add(const ImportanceMatrix& more) {
+  require_chunks(*this);
+  require_chunks(more);
+  for (const ImportanceEntry& e : more.entries) {
+    const auto mine = std::ranges::find(entries, e.tensor, &ImportanceEntry::tensor);
+    if (mine == entries.end()) {
+      entries.push_back(e);
+      continue;
+    }
+    if (mine->sums.size() != e.sums.size() || mine->counts.size() != e.counts.size())
+      throw Error(ErrorKind::Model, ErrorParts{.file = more.path,
+                                               .subject = tensor_subject(e.tensor),
+                                               .problem = "has another shape than in " + path +
+                                                          ": the matrices are of different models"});
+    for (std::size_t i = 0; i < e.sums.size(); ++i) mine->sums[i] += e.sums[i];
+    for (std::size_t i = 0; i < e.counts.size(); ++i) mine->counts[i] += e.counts[i];
+  }
+  datasets.insert(datasets.end(), more.datasets.begin(), more.datasets.end());
+  chunk_count += more.chunk_count;
+  chunk_size = more.chunk_size;
 }
 
 GgufWriter ImportanceMatrix::file() const {

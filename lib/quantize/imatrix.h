@@ -28,6 +28,9 @@ class ImportanceMatrix {
   static ImportanceMatrix read(const std::filesystem::path&, Warnings&);
   /// A GGUF file with everything in it, tensors in the order of their names.
   GgufWriter file() const;
+  /// What both together saw; the size of chunks is that of `more`. Throws ErrorKind::Model, naming the file, where one
+  /// of them does not know its chunks' size, or a tensor has another shape.
+  void add(const ImportanceMatrix& more);
 
   /// Mean squares for the columns of a tensor with rows of `width` and so many matrices: [width, matrices]. 1 for a
   /// matrix that no row was summed for; empty if there is no entry. Throws ErrorKind::Model if the entry is for another

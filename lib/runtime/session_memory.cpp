@@ -9,6 +9,12 @@
 namespace llm {
 namespace {
 
+/// Rows of logits that a step of every sequence gives, and those of steps that nobody wants logits of.
+std::uint64_t logit_bytes(Model& model, const SessionOptions& o) {
+  const auto rows = static_cast<std::uint64_t>(o.sequences + model.backend().steps_at_once());
+  return rows * static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+}
+
 ContextRequest request_for(Model& model, const SessionOptions& o, std::span<const Graph> largest) {
   ContextRequest r{.context = o.context,
                    .trained = model.dims().context,
@@ -23,8 +29,7 @@ ContextRequest request_for(Model& model, const SessionOptions& o, std::span<cons
     m.available += std::min(model.held_bytes(), m.weight_bytes);
   }
   for (MemoryNeeds& m : r.memories) {  // results come into this machine's memory; on a device they are in the workspace
-    if (m.weights == MemoryNeeds::Weights::Mapped)
-      m.work_bytes += static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+    if (m.weights == MemoryNeeds::Weights::Mapped) m.work_bytes += logit_bytes(model, o);
     if (model.reads_files()) m.weights = MemoryNeeds::Weights::Kept;
   }
   add_needs(r, o.beside);

@@ -283,11 +283,45 @@ TEST_CASE("files say what they were made of, and can be added to", "[imatrix]") 
       {"-m", large, "-f", (folder / "text").string(), "-o", (folder / "x").string(), "-c", "8", "--in-file", one});
 }
 
+TEST_CASE("matrices are added up without a model", "[imatrix]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model()), sum = (folder / "sum.gguf").string();
+  const std::string one = collect(folder, model, {"--chunks", "1"}, "one.gguf");
+  const std::string two = collect(folder, model, {"--chunks", "2", "--process-output"}, "two.gguf");
+  const Outcome merged = run_program("llm-imatrix", {"--in-file", one, "--in-file", two, "-o", sum});
+  CHECK(merged.code == 0);
+  CHECK(merged.err.find("2 chunks of " + std::to_string(kChunk) + " tokens, 3 in all files\n") != std::string::npos);
+  const Entries first = entries_of(one), second = entries_of(two), all = entries_of(sum);
+  REQUIRE(all.size() == second.size());
+  CHECK(second.size() == first.size() + 1);  // that of the logits
+  for (const auto& [name, e] : second) {
+    const auto other = first.find(name);
+    const std::int64_t seen = other == first.end() ? 0 : other->second.counts.front();
+    CHECK(all.at(name).counts.front() == e.counts.front() + seen);
+    for (std::size_t i = 0; i < e.sums.size(); ++i)
+      CHECK(all.at(name).sums[i] == e.sums[i] + (other == first.end() ? 0 : other->second.sums[i]));
+  }
+  Warnings warnings;
+  const ImportanceMatrix m = ImportanceMatrix::read(sum, warnings);
+  CHECK(m.chunk_count == 3);
+  CHECK(m.chunk_size == kChunk);
+  CHECK(m.datasets.size() == 2);
+  const std::string of_wide =
+      collect(folder, write_model(folder, tiny_model({.n_embd = 64}), "wide.gguf"), {}, "wide.imatrix");
+  const std::string out = (folder / "out.gguf").string();
+  check_fails(3, "has another shape than in " + one + ": the matrices are of different models", "llm-imatrix",
+              {"--in-file", one, "--in-file", of_wide, "-o", out});
+  check_fails(2, "option --chunks needs -f", "llm-imatrix", {"--in-file", one, "--chunks", "2", "-o", out});
+  check_fails(2, "option --model needs -f", "llm-imatrix", {"--in-file", one, "-m", model, "-o", out});
+  CHECK_FALSE(std::filesystem::exists(out));
+}
+
 TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
   TempDir folder;
   const std::string model = write_model(folder, tiny_model()), text = write_file(folder / "text", kText);
   const std::string out = (folder / "out.gguf").string();
-  check_fails(2, "--file is required", "llm-imatrix", {"-m", model});
+  check_fails(2, "option -f, --file is missing: the text, or --in-file with matrices to add up", "llm-imatrix",
+              {"-m", model});
   check_fails(2, "a chunk takes 512", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
   check_fails(2, "cannot read", "llm-imatrix", {"-m", model, "-f", (folder / "none").string(), "-o", out});
   // Before any work: the model is not looked for, the text is not read.

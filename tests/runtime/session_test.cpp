@@ -9,6 +9,7 @@
 #include "loaded.h"
 #include "runtime/generator.h"
 #include "runtime/screening.h"
+#include "runtime/session_memory.h"
 #include "support/catch.h"
 
 using namespace llm;
@@ -182,6 +183,19 @@ TEST_CASE("cache memory is counted by blocks in use") {
   CHECK(session.cache_bytes_in_use() == 2 * 64 * session.cache_bytes_per_position());
   session.rewind(id, 64);
   CHECK(session.cache_bytes_in_use() == 64 * session.cache_bytes_per_position());
+}
+
+TEST_CASE("the memory that a session asks for has a row of logits for every sequence, and one that nobody wants") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model());
+  for (const int sequences : {1, 40}) {
+    const SessionOptions o{.context = 64, .sequences = sequences};
+    const std::uint64_t workspace =
+        model->backend().memory(model->graphs(largest_bucket(model->backend(), o))).front().workspace;
+    const auto row = static_cast<std::uint64_t>(model->dims().vocab) * sizeof(float);
+    CHECK(memory_request(*model, o).memories.front().work_bytes ==
+          workspace + static_cast<std::uint64_t>(sequences + 1) * row);
+  }
 }
 
 TEST_CASE("a context of 2^32 - 1 in the file ends in a session that fits") {
