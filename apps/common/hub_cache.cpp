@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "common/folder.h"
 
 namespace llm::app {
 namespace {
@@ -108,11 +109,11 @@ void sort_by_name(std::vector<Found>& files) {
 std::string commit_of(const fs::path& repository) {
   std::string other;
   std::error_code none;
-  for (const fs::directory_entry& e : fs::directory_iterator(repository / "refs", none)) {
+  for (const fs::path& branch : list_folder(repository / "refs", none)) {
     std::string commit;
-    std::ifstream file(e.path());
-    if (!is_file(e.path()) || !std::getline(file, commit) || !is_part(commit)) continue;
-    if (e.path().filename() == "main") return commit;
+    std::ifstream file(branch);
+    if (!is_file(branch) || !std::getline(file, commit) || !is_part(commit)) continue;
+    if (branch.filename() == "main") return commit;
     if (other.empty() || commit < other) other = commit;
   }
   return other;
@@ -124,9 +125,8 @@ std::vector<Found> hub_files(const fs::path& cache, const Name& name) {
   if (commit.empty()) return {};
   const fs::path snapshot = repository / "snapshots" / commit;
   std::vector<Found> files;
-  std::error_code none;
-  for (const fs::directory_entry& e : fs::recursive_directory_iterator(snapshot, none)) {
-    if (is_file(e.path())) files.push_back({e.path().lexically_relative(snapshot).generic_string(), e.path()});
+  for (const fs::path& path : list_tree(snapshot)) {
+    if (is_file(path)) files.push_back({path.lexically_relative(snapshot).generic_string(), path});
   }
   sort_by_name(files);
   return files;
@@ -162,10 +162,10 @@ std::vector<Found> flat_files(const fs::path& cache, const Name& name) {
   const std::string prefix = flat_prefix(name);
   std::vector<Found> files;
   std::error_code none;
-  for (const fs::directory_entry& e : fs::directory_iterator(cache, none)) {
-    const std::string own = e.path().filename().string();
-    if (own.starts_with(prefix) && own.ends_with(".gguf") && is_file(e.path()))
-      files.push_back({own.substr(prefix.size()), e.path()});
+  for (const fs::path& path : list_folder(cache, none)) {
+    const std::string own = path.filename().string();
+    if (own.starts_with(prefix) && own.ends_with(".gguf") && is_file(path))
+      files.push_back({own.substr(prefix.size()), path});
   }
   sort_by_name(files);
   return files;

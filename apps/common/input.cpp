@@ -172,4 +172,11 @@ std::string read_matching(const std::string& pattern) {
   return text;
 }
 
+void refuse_name_of_file(const std::string& option, const std::string& text, const std::string& for_files) {
+  std::error_code unknown;  // of texts that are no names
+  if (!std::filesystem::is_regular_file(text, unknown)) return;
+  throw Error(ErrorKind::Usage, "option " + option + ": \"" + escaped(text) + "\" is a file; " + for_files +
+                                    " reads it, " + option + " takes the text itself");
+}
+
 }  // namespace llm::app

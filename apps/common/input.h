@@ -46,4 +46,7 @@ std::string home_expanded(std::string_view path);
 /// The texts of all files that a shell's pattern names, each under its path. Throws ErrorKind::Usage if it names none.
 std::string read_matching(const std::string& pattern);
 
+/// Throws ErrorKind::Usage where what an option takes as a text names a file: another option is for files.
+void refuse_name_of_file(const std::string& option, const std::string& text, const std::string& for_files);
+
 }  // namespace llm::app

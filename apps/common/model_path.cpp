@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "common/folder.h"
 #include "common/hub_cache.h"
 #include "common/messages.h"
 #include "common/run_files.h"
@@ -50,8 +51,8 @@ std::string model_file(const std::string& path) {
   if (!fs::is_directory(path, none)) return path;
   std::vector<std::string> models;
   std::error_code failure;
-  for (const fs::directory_entry& e : fs::directory_iterator(path, failure)) {
-    if (names_model(e.path().filename().string())) models.push_back(e.path().string());
+  for (const fs::path& entry : list_folder(path, failure)) {
+    if (names_model(entry.filename().string())) models.push_back(entry.string());
   }
   if (failure)
     throw Error(ErrorKind::Model, ErrorParts{.file = path, .problem = "cannot be listed: " + failure.message()});
@@ -89,7 +90,7 @@ void add_model_place_options(Command& cli, ModelPlace& place) {
   cli.final_callback([&cli, &place] {
     const bool command = cli.has_parsed_subcommand();  // which was given and needs no model
     if (!place.path.empty() || !place.hub_name.empty()) return resolve(place);
-    if (!command) throw Error(ErrorKind::Usage, "no model: give one with --model FILE (-m)");
+    if (!command && place.needed()) throw Error(ErrorKind::Usage, "no model: give one with --model FILE (-m)");
   });
 }
 

@@ -1,6 +1,7 @@
 // Which file is meant by what is said of a model: a file, a folder with one model, a name on Hugging Face's hub.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "common/command.h"
@@ -11,6 +12,8 @@ struct ModelPlace {
   std::string path;      ///< -m: a file or a folder
   std::string hub_name;  ///< -hf: USER/REPO[:QUANT]
   std::string hub_file;  ///< -hff: of that repository
+  /// Whether there has to be one, asked when the command line is parsed.
+  std::function<bool()> needed = [] { return true; };
 };
 
 /// -m, -hf, -hff, --offline. When the command line is parsed, `path` becomes the file that is meant. Throws

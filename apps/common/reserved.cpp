@@ -20,7 +20,8 @@ constexpr LlamaOption kEarlierOptions[] = {
 constexpr std::string_view kOthers =
     "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
     "--log-enable --log-new --log-append -pg --stream --cfg-scale --prune-layers --split --merge "
-    "--include-weights --exclude-weights --tensor-type-file";
+    "--include-weights --exclude-weights --tensor-type-file -oe --output-err --delay --progress -embd -rpc "
+    "--max-buffer-size --delete-splits";
 
 /// What to say beside "recognised, not supported".
 struct Reason {
@@ -60,10 +61,18 @@ constexpr Reason kReasons[] = {
     {"-hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
      "--cache-list",
      "nothing is downloaded; -m takes a file, -hf a name that is in a local cache"},
-    {"-mm --mmproj --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --image --audio "
+    {"-mm --mmproj -mmdev --mmproj-device --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload "
+     "--no-mmproj-offload --image --audio "
      "--video --image-min-tokens --image-max-tokens",
      "models read text only"},
-    {"--rpc --server-base", "all work is done by this process"},
+    {"--rpc -rpc --server-base", "all work is done by this process"},
+    {"-p --prompt", "a text is read from a file: -f FILE, -f - for stdin"},
+    {"-oe --output-err", "results go to stdout, in the form of -o"},
+    {"--delay", "tests follow each other at once"},
+    {"--progress", "a terminal shows it unasked"},
+    {"-embd --embeddings", "models are run for the text that they generate"},
+    {"--max-buffer-size", "memory is taken as tensors need it"},
+    {"--delete-splits", "rm removes the parts when the merged file is there"},
     {"--verbose-prompt", "--explain-prompt shows the prompt and its tokens"},
     {"-ptc --print-token-count", "llm-inspect tokenize --show-count counts tokens"},
     {"--no-jinja", "templates are always rendered as Jinja"},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "common/folder.h"
 #include "common/hub_cache.h"
 #include "common/output.h"
 #include "gguf/split.h"
@@ -57,8 +58,8 @@ void will_read(const std::string& by, const std::string& path) {
     for (const std::filesystem::path& part : split_siblings(path)) add_read({by, part.string()});
     return;
   }
-  for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
-    if (names_model(entry.path().filename().string())) will_read(by, entry.path().string());
+  for (const std::filesystem::path& entry : list_folder(path, none)) {
+    if (names_model(entry.filename().string())) will_read(by, entry.string());
   }
 }
 

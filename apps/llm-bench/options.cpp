@@ -18,7 +18,7 @@ namespace llm::bench {
 namespace {
 
 constexpr std::array kAliases{app::Alias{"-np", "--parallel"}, app::Alias{"-ctk", "--cache-type-k"},
-                              app::Alias{"-ctv", "--cache-type-v"}};
+                              app::Alias{"-ctv", "--cache-type-v"}, app::Alias{"-nopo", "--no-op-offload"}};
 constexpr std::array<std::string_view, 15> kCommon{"--model",        "--threads",     "--gpu-layers", "--n-prompt",
                                                    "--n-gen",        "--n-depth",     "--parallel",   "--cache-type-k",
                                                    "--cache-type-v", "--repetitions", "--output",     "--roofline",

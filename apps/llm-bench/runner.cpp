@@ -11,6 +11,7 @@
 #include "common/messages.h"
 #include "common/progress.h"
 #include "runtime/memory_budget.h"
+#include "runtime/programs.h"
 #include "runtime/scheduler.h"
 
 namespace llm::bench {
@@ -166,7 +167,7 @@ void Runner::prompt(SequenceId sequence, std::span<const Token> tokens) {
 /// tokens [steps][parallel]
 void Runner::generate(std::span<const Token> tokens, int parallel) {
   const auto n = static_cast<std::size_t>(parallel);
-  if (session_.draws()) return generate_drawn(tokens.first(n), tokens.size() / n);
+  if (session_.draws() && parallel <= kMaxOutputs) return generate_drawn(tokens.first(n), tokens.size() / n);
   std::vector<Append> work(n);
   for (; !tokens.empty(); tokens = tokens.subspan(n)) {
     for (std::size_t i = 0; i < n; ++i) work[i] = {sequences_[i], tokens.subspan(i, 1), Logits::Last};

@@ -61,6 +61,7 @@ void require_sum_alone(const app::Command& cli, const Options& o) {
 std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::Command cli{kDescription};
   app::add_model_options(cli, o.model);
+  o.model.needed = [&o] { return !o.text.empty() || o.earlier.empty(); };
   cli.add_option("-f,--file", o.text, "the text, - for stdin; none: --in-file alone is added up")
       ->type_name("FILE")
       ->take_last();

@@ -50,7 +50,9 @@ app::Command* add_show(app::Command& cli, ShowOptions& o) {
 
 app::Command* add_tokenize(app::Command& cli, TokenizeOptions& o) {
   app::Command* command = add_command(cli, "tokenize", "text to tokens: a line with id and piece for each", o.file);
-  command->add_option("--text", o.text, "the text; its escapes (\\n ...) are processed, as those of llm-run -p")
+  command
+      ->add_option("-p,--prompt,--text", o.text,
+                   "the text; its escapes (\\n ...) are processed, as those of llm-run -p")
       ->type_name("TEXT")
       ->take_last();
   command->add_flag("--no-escape{false}", o.escape, "keep escapes of --text as they are");

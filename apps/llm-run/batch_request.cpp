@@ -11,6 +11,7 @@
 #include "base/nearest.h"
 #include "base/utf8.h"
 #include "common/numbers.h"
+#include "nesting.h"
 #include "output_options.h"
 
 namespace llm::app {
@@ -25,12 +26,8 @@ struct BadRow {
 
 std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
 
-/// nlohmann's copies and texts of a value recurse, and so may what reads it further on.
 bool is_shallow(int depth, Json::parse_event_t, const Json&) {
-  constexpr int kMostNesting = 200;
-  if (depth > kMostNesting) {
-    throw BadRow{{kInvalidJson, "values are nested more than " + std::to_string(kMostNesting) + " deep"}};
-  }
+  if (depth > kMostNesting) throw BadRow{{kInvalidJson, nesting_problem()}};
   return true;
 }
 

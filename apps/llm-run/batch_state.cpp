@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "common/input.h"
 #include "common/numbers.h"
+#include "nesting.h"
 #include "runtime/figures.h"
 #include "runtime/sampler_options.h"
 
@@ -44,13 +45,19 @@ Json describe_model(const Model& model) {
   return json;
 }
 
+bool is_same_model(Json then, Json today) {
+  for (Json* model : {&then, &today})
+    if (model->is_object()) model->erase("name");  // it may have moved, or be a link to the same
+  return then == today;
+}
+
 std::string state_path(const std::string& results) { return link_target(results).string() + ".state"; }
 
 std::optional<BatchState> read_state(const std::string& path) {
   if (!is_there(path)) return std::nullopt;
   const std::string text = read_input(path);
   try {
-    const Json json = Json::parse(text);
+    const Json json = Json::parse(text, RefuseNesting{path});
     if (json.at("format") != kFormat || !json.at("options").is_object()) throw Error(ErrorKind::Usage, "");
     std::map<std::string, std::string> digests;
     for (const Json& row : json.value("digests", Json::array())) {
@@ -77,7 +84,7 @@ std::optional<BatchState> read_state(const std::string& path) {
 }
 
 std::optional<int> writer_of(const std::string& path) try {
-  const Json json = Json::parse(read_input(path), nullptr, false);
+  const Json json = Json::parse(read_input(path), RefuseNesting{path}, false);
   if (!json.is_object() || json.value("status", Json()) != "running") return std::nullopt;
   const Json pid = json.value("pid", Json());
   const std::int64_t process = pid.is_number_integer() ? pid.get<std::int64_t>() : 0;
@@ -144,7 +151,7 @@ void require_same_run(const std::string& path, const BatchState& before, const B
                                       "; give the same to go on, another file with -o, or --force to begin anew"});
   };
   const Json model = as_stored(now.model), options = as_stored(now.options);
-  if (before.model != model) refuse(model_difference(before.model, model));
+  if (!is_same_model(before.model, model)) refuse(model_difference(before.model, model));
   Json names = before.options;
   names.update(options);
   for (const auto& [name, any] : names.items()) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "answer_options.h"
@@ -44,6 +45,8 @@ class Chat {
   /// Nothing to go on with: the exit code.
   std::optional<int> interrupted();
   void take(const std::string& line);
+  void send(const std::string& message);
+  void attempt(const bool& on_files, const std::function<void()>&);
   void command(const ChatLine&);
   void show(const std::string& what);
   void wait_for_message(const std::string& text);
@@ -82,7 +85,7 @@ int Chat::converse(const std::optional<std::string>& first) {
   if (!state_.options.chat.saved.empty()) restore_chat(state_.options.chat.saved, state_, state_.options.chat.typed);
   redirect_stdout(state_.options.batch.output);  // from here on nothing is refused any more
   if (first && state_.editor != nullptr) tell("> " + *first + "\n");
-  if (first) take(*first);
+  if (first) send(*first);
   while (!leave_) {
     if (state_.editor != nullptr && forget_interrupt()) {  // it came too late to stop the answer
       if (const auto code = interrupted()) return *code;
@@ -90,7 +93,7 @@ int Chat::converse(const std::optional<std::string>& first) {
     // With an editor, Ctrl-C is a key of its.
     if (const int code = signal_exit_code(); code != 0 && (state_.editor == nullptr || code != kInterrupted))
       return code;
-    if (state_.options.chat.single_turn && (answers_.count() > 0 || state_.failure)) break;
+    if (state_.options.chat.single_turn && (answers_.count() > 0 || state_.failure || answers_.last_stop())) break;
     on_signal(state_.editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
     using Outcome = LineEditor::Outcome;
     const LineEditor::Input input = input_.next();
@@ -113,6 +116,7 @@ int Chat::converse(const std::optional<std::string>& first) {
         return signal_exit_code();
     }
   }
+  if (state_.options.chat.single_turn && answers_.last_stop()) return kInterrupted;
   const bool told = state_.editor != nullptr && !state_.options.chat.single_turn;
   return told ? 0 : state_.failure.value_or(0);
 }
@@ -134,20 +138,30 @@ std::optional<int> Chat::interrupted() {
   return std::nullopt;
 }
 
-/// A message or a command. What goes wrong is told.
+/// A message or a command.
 void Chat::take(const std::string& line) {
   if (line.find_first_not_of(" \t\n") == std::string::npos) return;
   if (state_.editor != nullptr) state_.editor->remember(line);
   bool on_files = false;
-  try {
+  attempt(on_files, [&] {
     const ChatLine read = read_chat_line(line);
     on_files = read.works_on_files;
-    if (read.command) {
-      on_signal(OnSignal::AskToStop);  // what does not look whether it shall stop
-      command(read);
-    } else {
-      turns_.send(read.text);
-    }
+    if (!read.command) return turns_.send(read.text);
+    on_signal(OnSignal::AskToStop);  // what does not look whether it shall stop
+    command(read);
+  });
+}
+
+/// A message as it is, whatever it begins with.
+void Chat::send(const std::string& message) {
+  if (state_.editor != nullptr) state_.editor->remember(message.starts_with('/') ? "/" + message : message);
+  attempt(/*on_files=*/false, [&] { turns_.send(message); });
+}
+
+/// What goes wrong is told, unless nothing can go on. `on_files`: what it does concerns files that somebody named.
+void Chat::attempt(const bool& on_files, const std::function<void()>& act) {
+  try {
+    act();
   } catch (const Error& error) {
     const bool of_the_file = on_files && error.kind() == ErrorKind::Io;
     if (!of_the_file && !ends_only_the_turn(error)) throw;
@@ -238,8 +252,9 @@ void Chat::why(const std::string& number) {
   const Tokenizer& tokenizer = state_.model.tokenizer();
   if (tokens.empty()) {
     const bool loaded = state_.talk.turns() > 0 && state_.talk.messages.back().role == ChatMessage::Role::Assistant;
-    throw Error(ErrorKind::Usage,
-                loaded ? "the last answer was not made here; /regen answers again" : "there is no answer yet");
+    throw Error(ErrorKind::Usage, loaded
+                                      ? "of what the last answer was made is not known any more; /regen answers again"
+                                      : "there is no answer yet");
   }
   if (number.empty()) return tell(token_list(tokens, tokenizer, state_.width()));
   constexpr std::size_t kShown = 10;
@@ -249,6 +264,7 @@ void Chat::why(const std::string& number) {
 
 std::optional<std::string> first_message(const RunOptions& options) {
   if (!options.prompt.given()) return std::nullopt;
+  if (options.chat.single_turn) mention_unread_stdin(options.prompt);  // else it has the next messages
   return read_prompt(options.prompt);
 }
 
@@ -293,6 +309,7 @@ int run_chat(const RunOptions& options) {
                   .settings = std::move(settings),
                   .speculation = drafting.start(session)};
   shown = &state;
+  if (!prompts.system().empty()) state.talk.require_renders();  // a template may take no system text
   return Chat(state).run(first);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "answer_printer.h"
+#include "base/utf8.h"
 #include "chat_report.h"
 #include "chat_room.h"
 #include "common/help_page.h"
@@ -33,8 +34,14 @@ AnswerOptions ChatAnswers::next_options(const Prompt& prompt) {
 
 bool ChatAnswers::answer() {
   LineEditor* const editor = chat_.editor;
-  const Prompt prompt =
+  const std::optional<Prompt> with_room =
       prompt_with_room(chat_.talk, {chat_.settings.answer.max_tokens, editor, chat_.begins_with_read()});
+  if (!with_room) {
+    tell_nothing();
+    last_stop_ = Clock::now();
+    return false;
+  }
+  const Prompt& prompt = *with_room;
   AnswerPrinter printer(thinking_style(chat_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
   ChatMessage made{ChatMessage::Role::Assistant, {}};
   on_signal(editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
@@ -78,14 +85,9 @@ bool ChatAnswers::answer() {
   if (r.reason != StopReason::StopString) made.tokens = r.tokens;
   made.end = end_of(r.reason);
   const bool nothing = r.reason == StopReason::Cancelled && is_empty();
-  const bool went_on = chat_.talk.messages.back().role == ChatMessage::Role::Assistant;
-  if (nothing && went_on) {
-    chat_.tell("\n(stopped before the answer went on)\n");
-  } else if (nothing) {
-    const std::string waiting =
-        chat_.begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
-    const std::string told = "(stopped before there was an answer: the message is not kept" + waiting + ")";
-    chat_.tell("\n" + wrapped(told, chat_.width(), 0) + "\n");
+  if (nothing) {
+    chat_.tell("\n");
+    tell_nothing();
   } else {
     ++count_;
     printer.finish();
@@ -95,6 +97,16 @@ bool ChatAnswers::answer() {
   }
   if (editor != nullptr && forget_interrupt()) last_stop_ = Clock::now();
   return !nothing;
+}
+
+/// That it was stopped before there was any of it.
+void ChatAnswers::tell_nothing() const {
+  if (chat_.talk.messages.back().role == ChatMessage::Role::Assistant)
+    return chat_.tell("(stopped before the answer went on)\n");
+  const std::string waiting =
+      chat_.begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
+  const std::string told = "(stopped before there was an answer: the message is not kept" + waiting + ")";
+  chat_.tell(wrapped(told, chat_.width(), 0) + "\n");
 }
 
 ChatMessage::End ChatAnswers::end_of(StopReason reason) const {
@@ -110,6 +122,15 @@ void ChatAnswers::add_figures(Conversation::Answered answered, std::string seed)
   last_seed_ = std::move(seed);
 }
 
+/// Its tokens ended inside of a character, which the answer goes on with: until now U+FFFD stood for it.
+void ChatAnswers::drop_unfinished_character(ChatMessage& begun) const {
+  StreamDecoder decoder(chat_.model.tokenizer(), false, StreamStart::Continuation);
+  for (const Token t : begun.tokens) (void)decoder.push(t);
+  std::string& text = begun.text.empty() ? begun.thinking : begun.text;
+  if (decoder.in_character() && text.ends_with(utf8::kReplacement))
+    text.resize(text.size() - utf8::kReplacement.size());
+}
+
 /// As the answer to the last message, or behind the answer that it goes on with.
 void ChatAnswers::keep(ChatMessage made) {
   std::vector<ChatMessage>& messages = chat_.talk.messages;
@@ -120,6 +141,7 @@ void ChatAnswers::keep(ChatMessage made) {
   ChatMessage& begun = messages.back();
   begun.end = made.end;
   if (made.text.empty() && made.thinking.empty() && made.tokens.empty()) return;
+  drop_unfinished_character(begun);
   const bool known = !begun.tokens.empty() && !made.tokens.empty();
   begun.text += made.text;
   begun.thinking += made.thinking;
@@ -129,12 +151,18 @@ void ChatAnswers::keep(ChatMessage made) {
 
 void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
   const bool formed = chat_.settings.answer.constraint != nullptr;  // its form begins with it
-  if (r.reason == StopReason::Cancelled)
-    chat_.tell(formed ? "(stopped: /regen answers again)\n" : "(stopped: /continue goes on)\n");
-  const bool warned = warn_of_cut_form(r, "/set predict N gives more, /regen answers again");
+  const bool last = chat_.options.chat.single_turn;
+  if (r.reason == StopReason::Cancelled) {
+    const bool goes_on = chat_.editor != nullptr && !last;
+    chat_.tell(!goes_on ? "(stopped)\n"
+               : formed ? "(stopped: /regen answers again)\n"
+                        : "(stopped: /continue goes on)\n");
+  }
+  const std::string more = last ? "-n N gives more" : "/set predict N gives more, /regen answers again";
+  const bool warned = warn_of_cut_form(r, more);
   if (r.reason == StopReason::Length && chat_.editor != nullptr && !warned)
-    chat_.tell("(cut after " + number_text(r.generated_tokens) + " tokens: " +
-               (formed ? "/set predict N gives more, /regen answers again" : "/continue goes on") + ")\n");
+    chat_.tell("(cut after " + number_text(r.generated_tokens) +
+               " tokens: " + (formed || last ? more : "/continue goes on") + ")\n");
   if (!said && r.reason == StopReason::EndOfGeneration)
     chat_.tell(r.thinking_tokens > 0 ? "(the model ended without an answer to its thinking)\n"
                                      : "(the answer is empty: the model ended it at once)\n");

@@ -29,6 +29,8 @@ class ChatAnswers {
   ChatMessage::End end_of(StopReason) const;
   void add_figures(Conversation::Answered, std::string seed);
   void keep(ChatMessage);
+  void drop_unfinished_character(ChatMessage&) const;
+  void tell_nothing() const;
   void tell_end(const GenerateResult&, bool said);
 
   ChatState& chat_;

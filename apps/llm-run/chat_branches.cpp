@@ -30,6 +30,7 @@ std::string ChatBranches::enter(const std::string& name, Conversation& talk, Pro
     talk.messages = known->second.messages;
     prompts.set_system(known->second.system);
     others_.erase(known);
+    talk.forget_answer();
   }
   const std::string of = back ? "back in " : "a copy of " + current_ + ", ";
   current_ = name;

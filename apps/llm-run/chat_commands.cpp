@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "chat_settings.h"
+#include "common/folder.h"
 #include "common/help_page.h"
 #include "common/input.h"
 
@@ -105,11 +106,11 @@ std::vector<std::string> paths_from(std::string_view typed) {
   std::vector<std::string> found;
   std::error_code error;
   const std::string listed = home_expanded(folder.string() + "/");
-  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : listed, error)) {
-    const std::string candidate = entry.path().filename().string();
+  for (const std::filesystem::path& entry : list_folder(folder.empty() ? "." : listed, error)) {
+    const std::string candidate = entry.filename().string();
     if (!candidate.starts_with(name) || (name.empty() && candidate.starts_with('.'))) continue;
     std::error_code unknown;
-    found.push_back((folder / candidate).string() + (entry.is_directory(unknown) ? "/" : ""));
+    found.push_back((folder / candidate).string() + (std::filesystem::is_directory(entry, unknown) ? "/" : ""));
   }
   std::sort(found.begin(), found.end());
   return found;

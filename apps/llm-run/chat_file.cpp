@@ -9,6 +9,7 @@
 #include "batch_state.h"
 #include "common/input.h"
 #include "common/messages.h"
+#include "nesting.h"
 
 namespace llm::app {
 namespace {
@@ -62,7 +63,7 @@ Ordered messages_json(const std::string& system, std::span<const ChatMessage> me
 }
 
 Ordered read_saved(const std::string& path) {
-  Ordered json = Ordered::parse(read_input(path), nullptr, false);
+  Ordered json = Ordered::parse(read_input(path), RefuseNesting{path}, false);
   if (!json.is_object() || json.value("format", Ordered()) != kChatFormat) refuse_file(path, "is no saved chat");
   if (json.value("version", Ordered()) != kVersion) refuse_file(path, "is a saved chat of another version");
   return json;
@@ -193,13 +194,18 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, std::
                  .settings = settings,
                  .branches = read_branches(path, json)};
   const Ordered saved_model = json.value("model", Ordered());
-  const bool same_model = saved_model == Ordered(describe_model(model));
+  const bool same_model = is_same_model(Json(saved_model), describe_model(model));
   bool biased = false;
   if (Ordered saved = json.value("settings", Ordered()); saved.is_object()) {
     for (const std::string& name : typed) saved.erase(name);
     biased = saved.value("logit_bias", Ordered("")) != "";
     if (!same_model) saved.erase("logit_bias");  // of tokens that have other numbers here
-    read_settings(saved, chat.settings, model.tokenizer());
+    try {
+      read_settings(saved, chat.settings, model.tokenizer());
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Usage) throw;
+      refuse_file(path, std::string("has a setting that is none: ") + error.what());
+    }
   }
   if (!same_model) {
     const Ordered name = saved_model.is_object() ? saved_model.value("name", Ordered()) : Ordered();

@@ -66,7 +66,9 @@ LineEditor::Input MessageReader::next() {
   if (input.outcome != Outcome::Line) return input;
   std::string text = std::move(input.text);
   const std::size_t first = lines_;
-  const bool block = text.starts_with(kBlock), pasted = input.begins_pasted;
+  // What was pasted, or is called back from the history, has line feeds inside, which nobody can type.
+  const bool pasted = input.begins_pasted, whole = pasted || text.find('\n') < text.find_last_not_of('\n');
+  const bool block = !whole && text.starts_with(kBlock);
   if (block) text.erase(0, kBlock.size());
   for (;;) {
     if (block && text.ends_with(kBlock)) {
@@ -75,7 +77,7 @@ LineEditor::Input MessageReader::next() {
     }
     if (!block) {
       if (text.ends_with('\n')) text.pop_back();  // of a paste
-      if (!text.ends_with('\\')) break;
+      if (whole || !text.ends_with('\\')) break;
       text.pop_back();
     }
     input = line(kContinued);

@@ -1,6 +1,7 @@
 #include "chat_room.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/error.h"
 #include "common/numbers.h"
@@ -20,13 +21,20 @@ std::int64_t size_of(const Prompt& prompt) { return static_cast<std::int64_t>(pr
 }
 
 /// What is neither yes nor no may have been meant for the model, or be a command: it is no answer, and not lost.
-bool says_yes(LineEditor& editor, const std::string& question) {
+/// Nothing if the question is given up.
+std::optional<bool> says_yes(LineEditor& editor, const std::string& question) {
   for (;;) {
     const LineEditor::Input reply = editor.read(question);
-    if (reply.outcome != LineEditor::Outcome::Line) return false;
-    if (reply.text == "y" || reply.text == "yes") return true;
-    if (reply.text == "n" || reply.text == "no") return false;
-    if (reply.text.empty()) continue;
+    if (reply.outcome != LineEditor::Outcome::Line) {
+      if (reply.outcome == LineEditor::Outcome::EndOfFile) editor.write("\n");
+      return std::nullopt;
+    }
+    std::string word = reply.text;
+    std::erase(word, ' ');
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (word == "y" || word == "yes") return true;
+    if (word == "n" || word == "no") return false;
+    if (word.empty()) continue;
     editor.remember(reply.text);
     editor.write("(y or n first; what you typed was not sent, the up arrow brings it back)\n");
   }
@@ -34,7 +42,7 @@ bool says_yes(LineEditor& editor, const std::string& question) {
 
 }  // namespace
 
-Prompt prompt_with_room(Conversation& talk, const RoomWanted& wanted) {
+std::optional<Prompt> prompt_with_room(Conversation& talk, const RoomWanted& wanted) {
   Prompt prompt = talk.prompt();
   constexpr std::int64_t kWorthAnAnswer = 16;
   const std::int64_t size = size_of(prompt), limit = talk.context(), left = limit - size;
@@ -52,8 +60,10 @@ Prompt prompt_with_room(Conversation& talk, const RoomWanted& wanted) {
   if (wanted.editor != nullptr) {
     const std::string room = left > 0 ? ", which leaves " + number_text(left) + " for the answer" : "";
     wanted.editor->write(terminal_safe(problem + room + ".\n"));
-    if (says_yes(*wanted.editor,
-                 "Drop the oldest " + std::to_string(n) + " of " + std::to_string(talk.turns()) + " turns? [y/n] ")) {
+    const std::optional<bool> yes = says_yes(*wanted.editor, "Drop the oldest " + std::to_string(n) + " of " +
+                                                                 std::to_string(talk.turns()) + " turns? [y/n] ");
+    if (!yes) return std::nullopt;
+    if (*yes) {
       talk.drop_oldest(n);
       prompt = talk.prompt();
       if (size_of(prompt) < limit) return prompt;

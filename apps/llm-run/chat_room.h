@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "conversation.h"
@@ -15,8 +16,8 @@ struct RoomWanted {
   bool begins_with_read = false;  ///< the last message begins with a text of /read or /glob
 };
 
-/// The conversation as a prompt that leaves room for an answer. Asks before anything is forgotten, and throws
-/// ErrorKind::Context if nothing may be or if it would not help.
-Prompt prompt_with_room(Conversation&, const RoomWanted&);
+/// The conversation as a prompt that leaves room for an answer. Asks before anything is forgotten: nothing if there is
+/// no answer to that. Throws ErrorKind::Context if nothing may be forgotten or if it would not help.
+std::optional<Prompt> prompt_with_room(Conversation&, const RoomWanted&);
 
 }  // namespace llm::app

@@ -29,6 +29,20 @@ void restore_thinking(ChatState& chat) {
   }
 }
 
+/// Unless this template takes none: the conversation can go on without it.
+void restore_system(ChatState& chat, const std::string& system) {
+  const std::string before = chat.prompts.system();
+  chat.prompts.set_system(system);
+  if (system.empty()) return;
+  try {
+    chat.talk.require_renders();
+  } catch (const Error& error) {
+    chat.prompts.set_system(before);
+    chat.talk.require_renders();
+    note(std::string(error.what()) + ": the chat's system text is left out");
+  }
+}
+
 /// What there is to tell of it.
 std::string restore_cache(const std::string& path, Conversation& talk) {
   if (path.empty()) return "";
@@ -83,8 +97,8 @@ void restore_chat(const std::string& path, ChatState& chat, const TypedSettings&
   SavedChat saved = load_chat(path, chat.settings, typed.names, chat.model);
   was_read(path);
   was_read(saved.cache);
-  if (!typed.system) chat.prompts.set_system(saved.shown.system);
   chat.talk.messages = std::move(saved.shown.messages);
+  if (!typed.system) restore_system(chat, saved.shown.system);
   std::string others;
   if (saved.branches) {
     chat.branches = *std::move(saved.branches);

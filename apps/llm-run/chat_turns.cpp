@@ -13,11 +13,16 @@ bool ChatTurns::answer_or_go_back(std::vector<ChatMessage> before) {
   try {
     kept = answers_.answer();
   } catch (...) {
-    chat_.talk.messages = std::move(before);
+    go_back(std::move(before));
     throw;
   }
-  if (!kept) chat_.talk.messages = std::move(before);
+  if (!kept) go_back(std::move(before));
   return kept;
+}
+
+void ChatTurns::go_back(std::vector<ChatMessage> before) {
+  chat_.talk.messages = std::move(before);
+  chat_.talk.forget_answer();
 }
 
 /// In place of the messages from `at` on.
@@ -26,8 +31,9 @@ void ChatTurns::ask(std::size_t at, std::string text) {
   std::vector<ChatMessage> before = messages;
   std::string whole = chat_.pending.empty() ? std::move(text) : chat_.pending + "\n" + text;
   const Tokenizer& tokenizer = chat_.model.tokenizer();
-  warn_of_lost_bytes("the message", whole, tokenizer.encode(whole, {.add_special = false, .parse_special = false}),
-                     tokenizer);
+  if (tokenizer.drops_bytes())
+    warn_of_lost_bytes("the message", whole, tokenizer.encode(whole, {.add_special = false, .parse_special = false}),
+                       tokenizer);
   messages.resize(at);
   messages.push_back({ChatMessage::Role::User, std::move(whole)});
   if (answer_or_go_back(std::move(before))) chat_.pending.clear();
@@ -86,11 +92,12 @@ void ChatTurns::undo(const std::string& count) {
   }
   const std::size_t n = chat_.talk.drop_newest(static_cast<std::size_t>(wanted));
   if (n == 0) return chat_.tell("there is nothing to undo\n");
+  chat_.talk.forget_answer();
   chat_.tell("removed " + turns_text(n) + ", " + std::to_string(chat_.talk.turns()) + " left\n");
 }
 
 void ChatTurns::clear() {
-  chat_.talk.messages.clear();
+  go_back({});
   chat_.pending.clear();
   chat_.tell("all messages are forgotten" +
              std::string(chat_.prompts.system().empty() ? "" : ", the system text stays") + "\n");

@@ -28,6 +28,7 @@ class ChatTurns {
  private:
   void ask(std::size_t at, std::string text);
   bool answer_or_go_back(std::vector<ChatMessage> before);
+  void go_back(std::vector<ChatMessage> before);
 
   ChatState& chat_;
   ChatAnswers& answers_;

@@ -1,6 +1,5 @@
 #include "constraint_options.h"
 
-#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -60,14 +59,6 @@ std::vector<std::string> forms_in(const ConstraintChoice& c) {
   return given;
 }
 
-/// A text that is none but names a file: the options for files are others.
-void refuse_name_of_file(const std::optional<std::string>& text, const char* option, const char* for_files) {
-  std::error_code unknown;  // of texts that are no names
-  if (!text || !std::filesystem::is_regular_file(*text, unknown)) return;
-  throw Error(ErrorKind::Usage, std::string("option ") + option + ": \"" + escaped(*text) + "\" is a file; " +
-                                    for_files + " reads it, " + option + " takes the text itself");
-}
-
 }  // namespace
 
 void add_constraint_options(Command& cli, ConstraintChoice& c) {
@@ -89,8 +80,8 @@ void finish_constraint(ConstraintChoice& c, Escapes escapes) {
   if (given.size() > 1) {
     throw Error(ErrorKind::Usage, "options " + given[0] + " and " + given[1] + ": an answer has one form only");
   }
-  if (c.grammar_file.empty()) refuse_name_of_file(c.grammar, "--grammar", "--grammar-file");
-  if (c.schema_file.empty()) refuse_name_of_file(c.schema, "--json-schema", "--json-schema-file (-jf)");
+  if (c.grammar_file.empty()) refuse_name_of_file("--grammar", c.grammar.value_or(""), "--grammar-file");
+  if (c.schema_file.empty()) refuse_name_of_file("--json-schema", c.schema.value_or(""), "--json-schema-file (-jf)");
   if (!c.grammar_file.empty()) c.grammar = read_text(c.grammar_file, kMostText);
   if (!c.schema_file.empty()) c.schema = read_text(c.schema_file, kMostText);
   std::vector<std::string> texts;

@@ -254,13 +254,15 @@ unsigned char LineEditor::Impl::on_ctrl_c(EditLine* el, int) {
   return CC_CURSOR;
 }
 
-/// Terminals send the line ends of what is pasted as carriage returns. It may go on behind the end of the line, which
-/// then is no key.
+/// Terminals send the line ends of what is pasted as carriage returns, with line feeds behind them where some do not
+/// change it. It may go on behind the end of the line, which then is no key.
 unsigned char LineEditor::Impl::on_paste(EditLine* el, int) {
   std::string text;
   wchar_t c = 0;
   while (!text.ends_with(kPasteEnd)) {
+    const bool ended = c == L'\r';
     if (el_wgetc(el, &c) != 1) return CC_EOF;
+    if (ended && c == L'\n') continue;
     text += utf8::encoded(c == L'\r' ? U'\n' : static_cast<char32_t>(c));
   }
   text.resize(text.size() - kPasteEnd.size());
@@ -279,9 +281,10 @@ unsigned char LineEditor::Impl::on_edit(EditLine* el, int) {
   el_set(el, EL_PREP_TERM, 0);
   try {
     text = edit_with_program(text);
-  } catch (const Error& error) {
-    self.write("\n");  // below what was typed
-    print_error(error);
+  } catch (const std::exception& error) {  // libedit, whose function calls this one, knows none
+    self.write("\n");                      // below what was typed
+    const auto* const ours = dynamic_cast<const Error*>(&error);
+    print_error(ours != nullptr ? *ours : Error(ErrorKind::Runtime, error.what()));
   }
   el_set(el, EL_PREP_TERM, 1);
   self.replace(text);
@@ -383,7 +386,10 @@ std::string edit_with_program(const std::string& text) {
   const char* program = set("VISUAL");
   if (program == nullptr) program = set("EDITOR");
   if (program == nullptr) program = "vi";
-  std::string path = (std::filesystem::temp_directory_path() / "llm-run-XXXXXX").string();
+  std::error_code unknown;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(unknown);
+  if (unknown) throw Error(ErrorKind::Runtime, "the text cannot be edited: $TMPDIR names no folder that is there");
+  std::string path = (folder / "llm-run-XXXXXX").string();
   const int fd = ::mkstemp(path.data());
   int error = errno;
   if (fd >= 0) {

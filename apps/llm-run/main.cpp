@@ -171,7 +171,10 @@ void show_prompt(const Prompt& prompt) {
 /// Without weights: the prompt against the context, and what the run would take.
 int dry_run(const RunOptions& options) {
   std::optional<std::string> text;
-  if (options.prompt.given()) text = read_prompt(options.prompt);
+  if (options.prompt.given()) {
+    mention_unread_stdin(options.prompt);
+    text = read_prompt(options.prompt);
+  }
   std::optional<Grammar> grammar = compile_constraint(options.constraint);
   const std::unique_ptr<Model> model = load_model(options.model, LoadOptions::Weights::Leave);
   (void)answer_options(options, options.sampling, grammar ? constraint_for(*std::move(grammar), *model) : nullptr,
@@ -194,6 +197,7 @@ int dry_run(const RunOptions& options) {
 
 int answer_prompt(const RunOptions& options, Clock::time_point start) {
   const Clock::time_point asked = Clock::now();
+  mention_unread_stdin(options.prompt);
   const std::string prompt_text = read_prompt(options.prompt);
   const Clock::duration awaited = Clock::now() - asked;  // of whoever writes it: no part of the time to load
   std::optional<Grammar> grammar = compile_constraint(options.constraint);

@@ -178,10 +178,10 @@ void refuse_options_of_one_answer(const RunOptions& o, const std::string& where)
   std::string given = option_of_one_answer(o.output);
   if (o.output.logprobs && !o.batch.wanted()) given = "--logprobs";
   if (o.output.max_seconds && !o.batch.wanted()) given = "--max-time";
-  if (o.context.overflow != Overflow::Error) given = "--on-overflow";
+  if (o.context.overflow != Overflow::Error) given = "--on-overflow (--context-shift)";
   if (o.context.keep != 0) given = "--keep";
   if (o.explain_prompt) given = "--explain-prompt";
-  if (o.profile) given = "--profile";
+  if (o.profile) given = "--profile (--perf)";
   if (!o.dump_graph.empty()) given = "--dump-graph";
   if (!given.empty()) throw Error(ErrorKind::Usage, given + " is for one answer, not for " + where);
 }

@@ -174,7 +174,12 @@ PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
     if (ChatTemplate::is_source(o.template_text)) {
       return {ChatTemplate(o.template_text, {{}, "--chat-template"}), "the template of --chat-template"};
     }
-    return {ChatTemplate::by_name(&metadata_, o.template_text), "the template " + o.template_text};
+    try {
+      return {ChatTemplate::by_name(&metadata_, o.template_text), "the template " + o.template_text};
+    } catch (const Error&) {
+      refuse_name_of_file("--chat-template", o.template_text, "--chat-template-file");
+      throw;
+    }
   }
   if (auto found = ChatTemplate::from_file(metadata_, with_tools)) {
     return {std::move(found), with_tools ? "the file's chat template for tools" : "the file's chat template"};

@@ -22,15 +22,6 @@ void add_file(PromptInput& input, const std::string& by, const std::string& path
   input.files.push_back({path, content});
 }
 
-/// Text that somebody sent and that nobody reads is worth a word; an empty or a closed pipe is not.
-void mention_unread_stdin() {
-  struct stat status {};
-  if (::fstat(STDIN_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
-  int waiting = 0;
-  if (::ioctl(STDIN_FILENO, FIONREAD, &waiting) != 0 || waiting == 0) return;
-  note("stdin holds text that is left unread, since the prompt is given; -f - adds it to the prompt");
-}
-
 std::string read_part(const PromptFile& file) {
   return file.content == PromptFile::Content::Text ? read_message(file.path) : read_input(file.path, kMostText);
 }
@@ -68,8 +59,16 @@ bool find_prompt(PromptInput& input) {
   return true;
 }
 
+void mention_unread_stdin(const PromptInput& input) {
+  if (input.reads_stdin()) return;
+  struct stat status {};  // an empty or a closed pipe is not worth a word
+  if (::fstat(STDIN_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  int waiting = 0;
+  if (::ioctl(STDIN_FILENO, FIONREAD, &waiting) != 0 || waiting == 0) return;
+  note("stdin holds text that is left unread, since the prompt is given; -f - adds it to the prompt");
+}
+
 std::string read_prompt(const PromptInput& input) {
-  if (!input.reads_stdin()) mention_unread_stdin();
   std::optional<std::string> prompt = input.text;
   for (const PromptFile& file : input.files) {
     const std::string text = read_part(file);

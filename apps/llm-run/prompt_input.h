@@ -33,6 +33,8 @@ void add_prompt_input(Command&, PromptInput&);
 /// With no prompt on the command line a stdin that is no terminal is the prompt. False if there is none at all.
 bool find_prompt(PromptInput&);
 
+/// A note where stdin, which the prompt does not read, holds text that somebody sent.
+void mention_unread_stdin(const PromptInput&);
 /// The text of -p, then that of each file, with a blank line between them. Throws ErrorKind::Usage for a file that
 /// cannot be read and for a stdin that is the prompt by default and is empty, ErrorKind::Io if reading stdin fails.
 std::string read_prompt(const PromptInput&);

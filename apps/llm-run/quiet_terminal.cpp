@@ -46,6 +46,7 @@ QuietTerminal::QuietTerminal(int fd) {
   if (::tcgetattr(fd, &g_as_it_was) != 0) return;
   g_quiet = g_as_it_was;
   g_quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);  // not a line of its own: keys are the next reader's
+  g_quiet.c_lflag |= NOFLSH;                                 // also those before Ctrl-C
   g_terminal.store(fd);
   restore_on_signal(fd, &g_as_it_was);
   if (on_stop_.sa_handler == SIG_DFL) {

@@ -67,13 +67,14 @@ void Sampler::accept(Token token) {
   if (options_.mirostat != 0) mu_.push_back(sampled_ ? learned_mu(token) : mu_.back());
   sampled_ = false;
   history_.push_back(token);
-  recent_.entered(history_);
+  if (acts(SamplerKind::Penalties)) recent_.entered(history_);
 }
 
 void Sampler::rewind(std::size_t count) {
   check(count <= history_.size(), "a sampler rewound forward");
   sampled_ = false;
-  for (; history_.size() > count; history_.pop_back()) recent_.leaving(history_);
+  for (; history_.size() > count; history_.pop_back())
+    if (acts(SamplerKind::Penalties)) recent_.leaving(history_);
   if (options_.mirostat != 0) mu_.resize(count + 1);
 }
 
@@ -148,7 +149,7 @@ void Sampler::list_edits(int unseen) {
 void Sampler::run(std::span<const float> logits, std::uint64_t index) {
   check(!logits.empty(), "no logits to sample from");
   candidates_.reset(logits);
-  if (!options_.logit_bias.empty() || !options_.forbidden.empty()) add_bias(logits);
+  if (!biases_.empty()) add_bias(logits);
   for (const SamplerKind stage : stages_) apply(stage, index);
   if (options_.mirostat == 1) keep_mirostat_1(candidates_, mu_.back(), logits.size());
   if (options_.mirostat == 2) keep_mirostat_2(candidates_, mu_.back());
@@ -157,12 +158,9 @@ void Sampler::run(std::span<const float> logits, std::uint64_t index) {
 
 void Sampler::add_bias(std::span<const float> logits) {
   const std::span<float> biased = candidates_.edit();
-  for (const LogitBias& b : options_.logit_bias) {
-    if (b.token < 0 || static_cast<std::size_t>(b.token) >= biased.size()) continue;
-    biased[static_cast<std::size_t>(b.token)] += b.bias;
-  }
-  for (const Token t : options_.forbidden) {
-    if (t >= 0 && static_cast<std::size_t>(t) < biased.size()) biased[static_cast<std::size_t>(t)] = kNever;
+  for (const LogitEdit& e : biases_) {
+    if (e.token >= 0 && static_cast<std::size_t>(e.token) < biased.size())
+      biased[static_cast<std::size_t>(e.token)] += e.bias;
   }
   if (candidates_.best().logit == kNever) candidates_.keep_only(best_of(logits));  // nothing else is left
 }

@@ -28,6 +28,7 @@ Speculation::Speculation(std::vector<std::unique_ptr<Drafter>> drafters, Specula
 void Speculation::begin(std::span<const Token> text) {
   draft_.clear();
   checked_ = 0;
+  draft_seconds_ = 0;
   for (const Source& s : sources_) s.drafter->begin(text);
 }
 
@@ -50,7 +51,6 @@ void Speculation::shifted(std::span<const Token> held) {
 std::span<const Token> Speculation::draft(std::size_t most) {
   draft_.clear();
   checked_ = 0;
-  draft_seconds_ = 0;
   purse_ = std::min(purse_, kFullPurse);
   most = std::min(most, options_.most);
   if (options_.length == SpeculationOptions::Length::Fixed) {
@@ -59,7 +59,6 @@ std::span<const Token> Speculation::draft(std::size_t most) {
     draft_adaptive(most);
   }
   if (draft_.size() < options_.least) draft_.clear();
-  counts_.draft_seconds += draft_seconds_;
   if (!draft_.empty()) ++counts_.drafts;
   counts_.drafted += static_cast<std::int64_t>(draft_.size());
   return draft_;
@@ -82,7 +81,7 @@ void Speculation::stepped(double seconds, Step step) {
   } else if (columns > 1) {
     cost = std::clamp(in_steps(seconds), cost, cost + kMostCompiling);
   }
-  purse_ -= cost - 1 + in_steps(draft_seconds_);
+  purse_ -= cost - 1 + in_steps(std::exchange(draft_seconds_, 0));
   if (columns == 1) purse_ = std::max(purse_, std::min(purse_ + kEarned, kFirstPurse));
 }
 
@@ -167,6 +166,7 @@ std::optional<Guess> Speculation::timed_guess(Source& s, std::span<const Token> 
   const auto guess = s.drafter->guess(ahead);
   const double seconds = seconds_since(start);
   draft_seconds_ += seconds;
+  counts_.draft_seconds += seconds;
   // The first one may have compiled a program.
   s.guesses = std::min(s.guesses + 1, kMemory);
   if (s.guesses <= 2) {

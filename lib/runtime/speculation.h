@@ -83,7 +83,7 @@ class Speculation {
   SpeculationCounts counts_;
   std::vector<Token> draft_, trial_;
   std::size_t checked_ = 0;   ///< tokens of the draft that the text has confirmed
-  double draft_seconds_ = 0;  ///< that making the draft took
+  double draft_seconds_ = 0;  ///< that guesses took since the last step
   double purse_;              ///< steps of one token that drafts may still lose
 };
 

@@ -58,12 +58,14 @@ void Window::enter(Token token) {
 /// What the backend draws after `token`, whose step may have begun with the call before. Nothing, and nothing begun,
 /// where logits are to be had: the answer wants them, a draft is in sight, the context is full, or they are not finite.
 std::optional<Token> Window::drawn(Token token, std::size_t more, Answer& answer) {
-  const auto start = Clock::now();
   const StepsSoFar before = steps_so_far();
   if (session_.begun() == 0) {
     take_back();
-    if (full() || expects_draft(more) || !begin(token, answer, 0)) return std::nullopt;
+    if (full() || plans_draft(more)) return std::nullopt;
   }
+  const auto start = Clock::now();
+  if (session_.begun() == 0 && !begin(token, answer, 0)) return std::nullopt;
+  planned_.reset();
   const bool room = length_ + 1 < session_.context();
   if (more > 1 && room && !expects_draft(more)) begin(drawn_by(0), answer, 1);
   const auto rows = session_.collect();
@@ -84,6 +86,14 @@ bool Window::begin(Token token, Answer& answer, int unseen) {
   return true;
 }
 
+/// What there is to draft now, for the step that is to be computed: made once.
+bool Window::plans_draft(std::size_t more) {
+  if (options_.speculation == nullptr) return false;
+  planned_ = options_.speculation->draft(longest_draft(more));
+  return !planned_->empty();
+}
+
+/// Whether there would be a draft in the place of a token that is being drawn.
 bool Window::expects_draft(std::size_t more) {
   if (options_.speculation == nullptr) return false;
   const bool found = !options_.speculation->draft(longest_draft(more)).empty();
@@ -137,7 +147,8 @@ std::span<const float> Window::step(Token token, std::size_t more) {
   if (options_.speculation == nullptr) {
     rows_ = eval(ahead_);
   } else {
-    const auto draft = options_.speculation->draft(longest_draft(more));
+    const auto planned = std::exchange(planned_, std::nullopt);
+    const auto draft = planned ? *planned : options_.speculation->draft(longest_draft(more));
     ahead_.insert(ahead_.end(), draft.begin(), draft.end());
     const StepsSoFar before = steps_so_far();
     const auto start = Clock::now();

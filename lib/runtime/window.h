@@ -72,6 +72,7 @@ class Window {
   };
   StepsSoFar steps_so_far() const { return {session_.programs(), session_.read_again()}; }
   void stepped(Clock::time_point start, StepsSoFar before);
+  bool plans_draft(std::size_t more);
   bool expects_draft(std::size_t more);
 
   Session& session_;
@@ -80,6 +81,7 @@ class Window {
   std::int64_t length_;      ///< positions of the sequence that belong to the text; a draft may follow
   std::vector<Token> held_;  ///< the tokens of the sequence, if it may be shifted
   Shifts shifts_;
+  std::optional<std::span<const Token>> planned_;  ///< the speculation's draft behind the last token, if it was made
   std::vector<Token> ahead_;     ///< the last token that was evaluated because it had come, and its draft
   std::size_t came_ = 0;         ///< of ahead_
   std::span<const float> rows_;  ///< logits after each of ahead_

@@ -92,6 +92,12 @@ EncodedPrompt Tokenizer::encode(const PromptText& prompt, AddSpecial add) const 
   return out;
 }
 
+bool Tokenizer::drops_bytes() const {
+  for (unsigned b = 0; b < 256; ++b)
+    if (drops(static_cast<std::uint8_t>(b))) return true;
+  return false;
+}
+
 std::map<std::uint8_t, std::size_t> Tokenizer::lost_bytes(std::string_view text, std::span<const Token> ids) const {
   std::array<std::size_t, 256> there{};
   for (const char c : text) ++there[static_cast<std::uint8_t>(c)];

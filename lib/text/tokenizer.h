@@ -99,6 +99,8 @@ class Tokenizer {
   /// A rendered prompt, with the origin of each token.
   EncodedPrompt encode(const PromptText&, AddSpecial = AddSpecial::AsFileSays) const;
 
+  /// Whether there is a byte that texts may lose.
+  bool drops_bytes() const;
   /// The bytes of a text for which `ids`, its encoding, have nothing, since the vocabulary has no token for them and no
   /// unknown one either: by their values, how many of each.
   std::map<std::uint8_t, std::size_t> lost_bytes(std::string_view text, std::span<const Token> ids) const;

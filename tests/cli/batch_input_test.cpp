@@ -371,7 +371,7 @@ TEST_CASE("options that a batch has no use for are refused") {
     CHECK(o.code == 2);
     CHECK(contains(o.err, why));
   };
-  refused({"--profile"}, "--profile is for one answer");
+  refused({"--profile"}, "--profile (--perf) is for one answer");
   refused({"--explain-prompt"}, "--explain-prompt is for one answer");
   refused({"--dump-graph", bench.path("g.txt").string()}, "--dump-graph is for one answer");
   refused({"--limit", "0"}, "--limit");

@@ -279,6 +279,41 @@ TEST_CASE("an answer is the same whoever draws its tokens", "[draws]") {
   }
 }
 
+namespace {
+
+/// Guesses the same token for ever, and counts how often it is asked.
+class Counted final : public Drafter {
+ public:
+  explicit Counted(std::int64_t& guesses) : guesses_(guesses) {}
+  std::string_view name() const override { return "counted"; }
+  void begin(std::span<const Token>) override {}
+  void append(Token) override {}
+  std::optional<Guess> guess(std::span<const Token>) override {
+    ++guesses_;
+    return Guess{1, 1.0};
+  }
+
+ private:
+  std::int64_t& guesses_;
+};
+
+}  // namespace
+
+TEST_CASE("where the backend draws tokens a draft is made once", "[draws]") {
+  const TempDir folder;
+  const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 512}), GENERATE(from_range(kDrawing)));
+  if (!model) return;
+  std::int64_t guesses = 0;
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  drafters.push_back(std::make_unique<Counted>(guesses));
+  Speculation speculation(std::move(drafters), {.most = 4, .length = SpeculationOptions::Length::Fixed});
+  DrawRequest asked;
+  asked.answer.max_tokens = 40;
+  show(*model, random_tokens(20, model->dims().vocab, 4), asked, Who::Backend, &speculation);
+  CHECK(speculation.counts().drafted > 40);
+  CHECK(guesses == speculation.counts().drafted);
+}
+
 TEST_CASE("a fault in a step that draws is told as in any other", "[draws]") {
   const TempDir folder;
   const std::string backend = GENERATE(from_range(kDrawing));
