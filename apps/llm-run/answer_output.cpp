@@ -87,7 +87,7 @@ class JsonOutput final : public AnswerOutput {
                       {"cache_n", head_.cached_tokens},
                       {"draft_n", r.speculation.drafted},
                       {"draft_n_accepted", r.speculation.accepted}};
-    if (wants_logprobs_ && !lines_) end["logprobs"] = logprobs_json(logprobs_, tokenizer_);
+    if (wants_logprobs_ && !lines_) end["logprobs"] = logprobs_json(logprobs_, all_.text, tokenizer_);
     write(end);
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -67,7 +68,7 @@ class BatchRun {
   void take_seed_and_time();
   void read_rows();
   void skip_known();
-  void require_same_rows() const;
+  void require_same_rows(const std::map<std::string, RowOutcome>& known) const;
   void load(std::optional<Grammar>, LoadOptions::Weights);
   void warn_of_what_is_lost() const;
   void fail_what_is_too_long(const SessionOptions&);
@@ -155,15 +156,17 @@ void BatchRun::skip_known() {
     ++found;
     if (known->second == RowOutcome::Failed) ++failed;
   }
-  require_same_rows();
+  require_same_rows(output_->known());
   say(std::to_string(found) + " of " + std::to_string(requests_.size()) + " rows are done" +
       (failed > 0 ? ", " + std::to_string(failed) + " of them failed; --retry-failed runs those again" : ""));
   const std::size_t strangers = output_->known().size() - found;
-  if (strangers > 0) note(std::to_string(strangers) + " results are of rows that the input does not have");
+  if (strangers > 0)
+    note(std::to_string(strangers) + " results are of rows that " +
+         (options_.batch.limit > 0 ? "--limit leaves out or " : "") + "the input does not have");
 }
 
 /// An answer belongs to what its row said when it was written.
-void BatchRun::require_same_rows() const {
+void BatchRun::require_same_rows(const std::map<std::string, RowOutcome>& known) const {
   if (!before_) return;
   std::vector<const BatchRequest*> changed;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -172,6 +175,12 @@ void BatchRun::require_same_rows() const {
       changed.push_back(&requests_[i]);
   }
   if (changed.empty()) return;
+  const auto failed = [&](const BatchRequest* r) { return known.at(r->id) == RowOutcome::Failed; };
+  if (std::all_of(changed.begin(), changed.end(), failed))
+    throw Error(ErrorKind::Usage, ErrorParts{.file = options_.batch.output,
+                                             .problem = "row \"" + escaped(changed[0]->id) +
+                                                        "\", which failed, has another text now; --retry-failed runs " +
+                                                        "rows again that were corrected"});
   throw Error(
       ErrorKind::Usage,
       ErrorParts{
@@ -196,7 +205,15 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
   const auto any_does = [&](const BatchRequest& r) {
     return std::any_of(r.prompts.begin(), r.prompts.end(), reads_template);
   };
-  if (std::any_of(requests_.begin(), requests_.end(), any_does)) prompts_->say_what_is_lost();
+  const bool any_chat = std::any_of(requests_.begin(), requests_.end(), any_does);
+  if (any_chat) prompts_->say_what_is_lost();
+  const ChatOptions& chat = options_.chat;
+  const bool of_chats = chat.system || !chat.system_file.empty() || !chat.template_text.empty() ||
+                        !chat.template_file.empty() || !chat.template_kwargs.empty();
+  if (of_chats && !any_chat)
+    print_warnings({{"no-effect",
+                     "-sys and the options of chat templates do nothing: no row is a chat, a \"prompt\" is "
+                     "completed as it is (\"messages\" are chats)"}});
   auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
   row_maker_.emplace(*model_, *prompts_, common_, options_.output.max_seconds);
@@ -214,7 +231,11 @@ BatchState BatchRun::new_state() const {
   std::map<std::string, std::string> digests;
   for (const BatchRequest& r : requests_) digests.emplace(r.id, r.digest);
   if (before_) digests.insert(before_->digests.begin(), before_->digests.end());  // of results without a row
-  return {.options = shaping_options(options_, common_.sampling, *prompts_, model_->backend()),
+  Json shaping = shaping_options(options_, common_.sampling, *prompts_, model_->backend());
+  const BatchOptions& o = options_.batch;
+  if (const BatchFormat format = batch_format(o.format, o.input); format != BatchFormat::Jsonl)
+    shaping["--batch-format"] = format == BatchFormat::Csv ? "csv" : "lines";
+  return {.options = std::move(shaping),
           .seed = common_.sampling.seed,
           .time = time_,
           .model = describe_model(*model_),
@@ -268,7 +289,7 @@ void BatchRun::encode_rows() {
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
   remember_failure(index, failure);
   if (output_) {
-    put(index, failure_line(requests_[index], failure, index + 1));
+    put(index, failure_line(requests_[index], failure));
   } else {
     print_warnings({{"bad-row", "line " + std::to_string(requests_[index].line) + ": " + failure.message}});
   }
@@ -316,16 +337,15 @@ void BatchRun::finished(BatchResult&& result) {
                              .tokenizer = model_->tokenizer(),
                              .seed = common_.sampling.seed,
                              .created = time_};
-  const std::size_t number = work.index + 1;
   if (std::any_of(choices.begin(), choices.end(), was_late)) {
     const Json line =
-        timeout_line(request, choices, number, model, work.shape, work.prompt_tokens, *options_.output.max_seconds);
+        timeout_line(request, choices, model, work.shape, work.prompt_tokens, *options_.output.max_seconds);
     remember_failure(work.index, {"timeout", line["error"]["message"].get<std::string>()});
     put(work.index, line);
     ++failed_;
     return;
   }
-  put(work.index, answer_line(request, choices, number, model, work.shape, work.prompt_tokens));
+  put(work.index, answer_line(request, choices, model, work.shape, work.prompt_tokens));
   ++answered_;
 }
 
@@ -382,10 +402,16 @@ SessionOptions BatchRun::session_of(int parallel) const {
   return o;
 }
 
-/// The rows that the results have are skipped, as a run would skip them.
+/// The rows that the results have are skipped, as a run would skip them, and what it would refuse is refused.
 void BatchRun::plan_of_what_is_done() {
-  if (!goes_on(start_) || !is_there(options_.batch.output)) return;
-  BatchOutput results(options_.batch.output, start_);
+  const std::filesystem::path path = options_.batch.output, folder = path.parent_path();
+  std::error_code none;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, none))
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path.string(), .problem = "cannot open for results: there is no such folder"});
+  if (!std::filesystem::is_regular_file(path, none)) return;
+  const BatchOutput results(path.string(), start_);
+  if (!goes_on(start_)) return;
   std::size_t answered = 0, failed = 0;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const auto known = results.known().find(requests_[i].id);
@@ -393,7 +419,7 @@ void BatchRun::plan_of_what_is_done() {
     known_[i] = true;
     ++(known->second == RowOutcome::Failed ? failed : answered);
   }
-  require_same_rows();
+  require_same_rows(results.known());
   print_batch_progress(answered, failed, requests_.size() - answered - failed);
 }
 

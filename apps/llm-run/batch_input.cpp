@@ -61,7 +61,8 @@ class CsvReader {
         field_line_ = line_;
       }
       if (csv_parse(&parser_, text.data() + at, 1, on_field, on_row, this) != 1) fail_at(line_, reason());
-      if (text[at] == '\n') ++line_;
+      const bool of_two = text[at] == '\r' && at + 1 < text.size() && text[at + 1] == '\n';
+      if (line_ends && !of_two) ++line_;
     }
     if (!done_ && csv_fini(&parser_, on_field, on_row, this) != 0)
       fail_at(field_line_, "the quote that opens here is never closed");
@@ -98,7 +99,6 @@ class CsvReader {
       require_columns();
       return;
     }
-    if (fields.size() == 1 && fields[0].empty()) return;
     done_ = fields.size() == header_.size() ? !take(std::move(fields)) : !take_misfit(fields);
   }
 
@@ -229,6 +229,12 @@ void refuse_other_forms(const std::string& path, std::string_view text, const st
                                     rows[0].failure->message + "); " + advice_for(text.substr(0, text.find('\n')))});
 }
 
+/// With a template a line is what it has as {text}.
+BatchRequest request_from_line(std::string line, std::size_t number, const RowRules& rules) {
+  if (!rules.template_row) return request_from_text(std::move(line), number);
+  return request_from_columns({{"text", std::move(line)}}, number, rules);
+}
+
 /// Names from other systems end in capitals.
 bool ends_in(const std::string& path, std::string_view ending) {
   const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
@@ -264,7 +270,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
       return CsvReader(name, rules, row).read(text);
     }
     return for_each_line(text, [&](std::string_view line, std::size_t number) {
-      return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number)
+      return add(format == BatchFormat::Lines ? request_from_line(std::string(line), number, rules)
                                               : request_from_json(line, number, rules),
                  line);
     });

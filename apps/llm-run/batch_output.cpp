@@ -104,8 +104,11 @@ void BatchOutput::open() {
 
 void BatchOutput::open_file() {
   constexpr int kFlags = O_RDWR | O_APPEND | O_CLOEXEC;
+  struct stat there {};
+  // Who also reads a pipe never learns that nobody else does any more.
+  const bool pipe = ::stat(path_.c_str(), &there) == 0 && S_ISFIFO(there.st_mode);
   do {
-    fd_ = ::open(path_.c_str(), kFlags);
+    fd_ = ::open(path_.c_str(), pipe ? O_WRONLY | O_CLOEXEC : kFlags);
     made_ = false;
     if (fd_ >= 0 || errno != ENOENT) break;
     fd_ = ::open(link_target(path_).c_str(), kFlags | O_CREAT | O_EXCL, 0666);

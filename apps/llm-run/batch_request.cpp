@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -202,6 +203,7 @@ void read_stop(BatchRequest& r, const Json& v, std::string_view key) {
 void read_logit_bias(BatchRequest& r, const Json& v, std::string_view key) {
   constexpr int kMost = 1'000'000;
   const auto add = [&](const Json& id, const Json& bias) {
+    if (!id.is_number()) invalid(in_key(key) + " has an entry for what is no token id; llm-inspect tokenize tells ids");
     const bool forbidden = bias.is_boolean() && !bias.get<bool>();
     r.changes.logit_bias.push_back(
         {static_cast<Token>(integer(id, key, 0, kMaxInt32)),
@@ -267,6 +269,10 @@ void read_schema(BatchRequest& r, const Json& v, std::string_view written, std::
 }
 void read_grammar(BatchRequest& r, const Json& v, std::string_view key) {
   const std::string text = string(v, key);
+  if (text.empty()) {  // as clients of llama.cpp's server say that there is none
+    r.changes.free_of_form = true;
+    return;
+  }
   set_form(r, key, text, [&](Warnings&) { return grammar_from_gbnf(text); });
 }
 void read_response_format(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
@@ -401,6 +407,12 @@ bool is_list_of_texts(const Json& value) {
          std::all_of(value.begin(), value.end(), [](const Json& text) { return text.is_string(); });
 }
 
+/// As tables of other programs spell it; discarded if it is none.
+Json truth(std::string cell) {
+  std::transform(cell.begin(), cell.end(), cell.begin(), [](unsigned char c) { return std::tolower(c); });
+  return cell == "true" ? Json(true) : cell == "false" ? Json(false) : Json(Json::value_t::discarded);
+}
+
 /// Cells have no types: an empty one is not given, one that reads as JSON is that, unless it is text by its name.
 Json typed(const Json& columns, WrittenMembers& written) {
   constexpr std::array<std::string_view, 8> kTexts{"prompt", "system",  "custom_id",        "id",
@@ -415,6 +427,7 @@ Json typed(const Json& columns, WrittenMembers& written) {
     Json parsed = text ? Json() : Json::parse(cell, RowReader(twice), false);
     if (!parsed.is_discarded()) refuse_twice(twice);
     if (name == "stop") parsed = Json::parse(cell, nullptr, false);
+    if (!text && parsed.is_discarded()) parsed = truth(cell);
     const bool stays = name == "stop" ? !is_list_of_texts(parsed) : text || parsed.is_discarded() || parsed.is_string();
     written[name] = !stays ? cell : utf8::valid(cell) ? value.dump() : "";
     out[name] = stays ? value : std::move(parsed);

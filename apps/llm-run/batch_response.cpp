@@ -1,22 +1,19 @@
 #include "batch_response.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "answer_json.h"
+#include "batch_state.h"
 
 namespace llm::app {
 namespace {
 
-std::string numbered(std::string_view prefix, std::size_t number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%06zu", number);
-  return std::string(prefix) + text;
-}
+/// Of a row, whatever its place in the input: results of several runs stand in one file.
+std::string own_id(std::string_view prefix, const BatchRequest& r) { return std::string(prefix) + digest_of(r.id); }
 
 Json logprobs_of(AnswerShape shape, const BatchResult& result, const Tokenizer& tokenizer) {
   if (result.logprobs.empty()) return {};
-  return shape == AnswerShape::Chat ? logprobs_json(result.logprobs, tokenizer)
+  return shape == AnswerShape::Chat ? logprobs_json(result.logprobs, result.text, tokenizer)
                                     : completion_logprobs_json(result.logprobs, result.text, tokenizer);
 }
 
@@ -58,8 +55,8 @@ Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, s
 
 }  // namespace
 
-Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,
-                 const AnsweringModel& model, AnswerShape shape, std::int64_t prompt_tokens) {
+Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, const AnsweringModel& model,
+                 AnswerShape shape, std::int64_t prompt_tokens) {
   Json list = Json::array();
   std::int64_t generated = 0, thought = 0;
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -73,24 +70,22 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
              {"total_tokens", prompt_tokens + generated},
              {"prompt_tokens_details", {{"cached_tokens", shared}}}};
   if (shape == AnswerShape::Chat) usage["completion_tokens_details"] = {{"reasoning_tokens", thought}};
-  const Json body{{"id", numbered("cmpl-", number)},
-                  {"object", shape == AnswerShape::Chat ? "chat.completion" : "text_completion"},
-                  {"created", model.created},
-                  {"model", model.name},
-                  {"choices", list},
-                  {"usage", usage}};
-  return {{"id", numbered("batch_req_", number)},
+  const Json body{
+      {"id", own_id("cmpl-", r)}, {"object", shape == AnswerShape::Chat ? "chat.completion" : "text_completion"},
+      {"created", model.created}, {"model", model.name},
+      {"choices", list},          {"usage", usage}};
+  return {{"id", own_id("batch_req_", r)},
           {"custom_id", r.id},
-          {"response", {{"status_code", 200}, {"request_id", numbered("req_", number)}, {"body", body}}},
+          {"response", {{"status_code", 200}, {"request_id", own_id("req_", r)}, {"body", body}}},
           {"error", nullptr},
           {"seed", r.changes.seed.value_or(model.seed)},
           {"timings", timings(choices, prompt_tokens, shared, generated)}};
 }
 
-Json timeout_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,
-                  const AnsweringModel& model, AnswerShape shape, std::int64_t prompt_tokens, double max_seconds) {
+Json timeout_line(const BatchRequest& r, std::span<const BatchResult> choices, const AnsweringModel& model,
+                  AnswerShape shape, std::int64_t prompt_tokens, double max_seconds) {
   constexpr int kRequestTimeout = 408;
-  Json line = answer_line(r, choices, number, model, shape, prompt_tokens);
+  Json line = answer_line(r, choices, model, shape, prompt_tokens);
   line["response"]["status_code"] = kRequestTimeout;
   line["error"] = {{"code", "timeout"},
                    {"message", "not done in --max-time " + Json(max_seconds).dump() +
@@ -99,11 +94,11 @@ Json timeout_line(const BatchRequest& r, std::span<const BatchResult> choices, s
   return line;
 }
 
-Json failure_line(const BatchRequest& r, const RowFailure& failure, std::size_t number) {
+Json failure_line(const BatchRequest& r, const RowFailure& failure) {
   const int status = failure.code == "internal" ? 500 : 400;
-  return {{"id", numbered("batch_req_", number)},
+  return {{"id", own_id("batch_req_", r)},
           {"custom_id", r.id},
-          {"response", {{"status_code", status}, {"request_id", numbered("req_", number)}, {"body", nullptr}}},
+          {"response", {{"status_code", status}, {"request_id", own_id("req_", r)}, {"body", nullptr}}},
           {"error", {{"code", failure.code}, {"message", failure.message}, {"line", r.line}}}};
 }
 

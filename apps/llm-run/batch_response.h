@@ -17,13 +17,13 @@ struct AnsweringModel {
 };
 enum class AnswerShape : std::uint8_t { Completion, Chat };
 
-/// The line of a row whose choices all have an answer, in their order. `number` counts the lines of the input's rows.
-Json answer_line(const BatchRequest&, std::span<const BatchResult> choices, std::size_t number,
-                 const AnsweringModel& model, AnswerShape, std::int64_t prompt_tokens);
+/// The line of a row whose choices all have an answer, in their order.
+Json answer_line(const BatchRequest&, std::span<const BatchResult> choices, const AnsweringModel& model, AnswerShape,
+                 std::int64_t prompt_tokens);
 /// The answer as far as it came in the time that a row has, as a failure.
-Json timeout_line(const BatchRequest&, std::span<const BatchResult> choices, std::size_t number, const AnsweringModel&,
-                  AnswerShape, std::int64_t prompt_tokens, double max_seconds);
-Json failure_line(const BatchRequest&, const RowFailure&, std::size_t number);
+Json timeout_line(const BatchRequest&, std::span<const BatchResult> choices, const AnsweringModel&, AnswerShape,
+                  std::int64_t prompt_tokens, double max_seconds);
+Json failure_line(const BatchRequest&, const RowFailure&);
 RowFailure too_long_for(std::int64_t context, std::int64_t tokens);
 /// What an error of the library means for a row.
 RowFailure failure_of(const Error&);

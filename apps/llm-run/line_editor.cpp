@@ -56,11 +56,13 @@ void choose_locale() {
   if (std::setlocale(LC_CTYPE, "") == nullptr || !utf8()) std::setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/// Ctrl-C is a key while a line is typed. libedit, which sets the terminal up and restores it, leaves it a signal.
-void make_interrupt_a_key(int fd) {
+/// While a line is typed Ctrl-C is a key, and a carriage return is none but that: of what is pasted it may be the first
+/// half of a line's end. libedit, which sets the terminal up and restores it, leaves them a signal and a line feed.
+void make_keys_of_controls(int fd) {
   termios state{};
   if (::tcgetattr(fd, &state) != 0 || (state.c_lflag & ICANON) != 0 || state.c_cc[VINTR] == _POSIX_VDISABLE) return;
   state.c_cc[VINTR] = _POSIX_VDISABLE;
+  state.c_iflag &= ~static_cast<tcflag_t>(ICRNL);
   ::tcsetattr(fd, TCSADRAIN, &state);
 }
 
@@ -214,7 +216,7 @@ void LineEditor::Impl::fit_to_window() {
 void LineEditor::Impl::take_terminal_back() {
   el_set(el, EL_PREP_TERM, 0);
   el_set(el, EL_PREP_TERM, 1);
-  make_interrupt_a_key(::fileno(in.get()));
+  make_keys_of_controls(::fileno(in.get()));
   write(kPasteOn);
   write("\r\x1b[J");
   el_set(el, EL_REFRESH);
@@ -224,7 +226,7 @@ void LineEditor::Impl::take_terminal_back() {
 int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
   const int fd = ::fileno(of(el).in.get());
   std::string bytes;
-  make_interrupt_a_key(fd);
+  make_keys_of_controls(fd);
   for (;;) {
     if (signal_exit_code() != 0) return 0;
     if (g_resized.exchange(false)) of(el).fit_to_window();
@@ -339,7 +341,7 @@ LineEditor::Input LineEditor::read(std::string_view prompt) {
   if (g_resized.exchange(false)) el_resize(self.el);
   // libedit would show the prompt first: a key typed at once would then still be one of a cooked terminal.
   el_set(self.el, EL_PREP_TERM, 1);
-  make_interrupt_a_key(::fileno(self.in.get()));
+  make_keys_of_controls(::fileno(self.in.get()));
   self.write(kPasteOn);
   int n = 0;
   const char* typed = el_gets(self.el, &n);

@@ -228,9 +228,10 @@ bool Scheduler::begin_next() {
   const std::span<const Token> prompt = *row.prompt;
   check(!prompt.empty(), "a row without a prompt token");
   const std::optional<SequenceId> donor = donor_of(next_);
-  const std::size_t shared = usable(donor, std::min(step.shared, prompt.size() - 1));  // the last gives the logits
-  if (shared > 0 && session_.length(*donor) < static_cast<std::int64_t>(shared)) return false;
   const bool fits = std::ssize(prompt) <= session_.context();
+  // The last one gives the logits; a row that does not fit reads nothing.
+  const std::size_t shared = fits ? usable(donor, std::min(step.shared, prompt.size() - 1)) : 0;
+  if (shared > 0 && session_.length(*donor) < static_cast<std::int64_t>(shared)) return false;
   if (fits && !running_.empty() && !has_room(prompt.size(), shared)) return false;
 
   const std::span<const Token> read = prompt.first(fits ? prompt.size() : 0);  // one that is too long takes no memory

@@ -312,7 +312,7 @@ TEST_CASE("matrices are added up without a model", "[imatrix]") {
   check_fails(3, "has another shape than in " + one + ": the matrices are of different models", "llm-imatrix",
               {"--in-file", one, "--in-file", of_wide, "-o", out});
   check_fails(2, "option --chunks needs -f", "llm-imatrix", {"--in-file", one, "--chunks", "2", "-o", out});
-  check_fails(2, "option --model needs -f", "llm-imatrix", {"--in-file", one, "-m", model, "-o", out});
+  check_fails(2, "option -m needs -f", "llm-imatrix", {"--in-file", one, "-m", model, "-o", out});
   CHECK_FALSE(std::filesystem::exists(out));
 }
 

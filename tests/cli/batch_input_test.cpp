@@ -589,6 +589,49 @@ TEST_CASE("a row of many answers takes the memory of one") {
   const std::string biased = R"("prompt": "a", "logit_bias": [)" + bias + "]";  // 1.6 MB
   constexpr std::uint64_t kMore = 64u << 20;
   CHECK(peak(prompt, 128, "--force") < peak(prompt, 1, "--force") + kMore);
+  std::filesystem::remove(bench.path("out"));
   CHECK(peak(prompt, 128, "--dry-run") < peak(prompt, 1, "--dry-run") + kMore);
   CHECK(peak(biased, 128, "--force") < peak(biased, 1, "--force") + kMore);
+}
+
+TEST_CASE("a template has a line of text as {text}") {
+  const Bench bench;
+  const auto text = bench.file("in.txt", "fox\ndog\n"), table = bench.file("in.csv", "text\nfox\ndog\n");
+  const Outcome of_text = bench({"--batch", text.string(), "--template-row", "ab {text} c", "-s", "1"});
+  const auto tokens = [](const Outcome& o) {
+    std::vector<std::int64_t> n;
+    for (const Json& line : parse_lines(o.out)) n.push_back(line["response"]["body"]["usage"]["prompt_tokens"]);
+    return n;
+  };
+  CHECK(of_text.code == 0);
+  CHECK(tokens(of_text) == tokens(bench({"--batch", table.string(), "--template-row", "ab {text} c", "-s", "1"})));
+  CHECK(bench({"--batch", text.string(), "--template-row", "ab {word}", "-s", "1"}).code == 2);
+}
+
+TEST_CASE("an empty row of one column is a row, and lines of carriage returns alone are counted") {
+  const Bench bench;
+  const auto rows = [&](std::string_view table) {
+    std::vector<std::string> ids;
+    for (const auto& [id, line] :
+         lines_by_id(bench({"--batch", bench.file("in.csv", table).string(), "--template-row", "X {text}"})))
+      ids.push_back(id);
+    return ids;
+  };
+  CHECK(rows("text\n\"a\"\n\"\"\n\nb\n") == std::vector<std::string>{"line-2", "line-3", "line-5"});
+  CHECK(rows("text\ra\rb\r") == std::vector<std::string>{"line-2", "line-3"});
+}
+
+TEST_CASE("tables spell truth as their programs do, and an empty grammar is none") {
+  const Bench bench;
+  const Outcome o =
+      bench({"--batch", bench.file("in.csv", "prompt,ignore_eos\nab,TRUE\nab,False\nab,maybe\n").string()});
+  const auto lines = lines_by_id(o);
+  CHECK(lines.at("line-2")["error"].is_null());
+  CHECK(lines.at("line-3")["error"].is_null());
+  CHECK(lines.at("line-4")["error"]["code"] == "invalid_request");
+  const Outcome none = bench({"--batch", bench.file("in.jsonl", R"({"prompt":"ab","grammar":""})").string()});
+  CHECK(none.code == 0);
+  const Outcome bias =
+      bench({"--batch", bench.file("in.jsonl", R"({"prompt":"ab","logit_bias":{"Hello":-1}})").string()});
+  CHECK(contains(bias.out, "no token id"));
 }

@@ -145,12 +145,16 @@ TEST_CASE("results in the order of the input, where that is asked for") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(24));
   const Outcome o = bench({"--batch", input.string(), "--batch-order", "input", "-np", "6"});
-  std::vector<std::string> ids;
-  for (const Json& line : parse_lines(o.out)) ids.push_back(line["id"]);
-  REQUIRE(ids.size() == 24);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    CHECK(ids[i].substr(10) == std::string(i + 1 < 10 ? "00000" : "0000") + std::to_string(i + 1));
+  std::vector<std::string> ids, expected;
+  for (const Json& line : parse_lines(o.out)) ids.push_back(line["custom_id"]);
+  std::istringstream rows(many_rows(24));
+  for (std::string row; std::getline(rows, row);) {
+    const Json json = Json::parse(row, nullptr, false);
+    expected.push_back(json.is_discarded() ? "line-" + std::to_string(expected.size() + 1)
+                                           : json["id"].get<std::string>());
   }
+  REQUIRE(ids.size() == 24);
+  CHECK(ids == expected);
 }
 
 TEST_CASE("rows that wait for their turn when a batch is stopped are not said to be answered") {
@@ -868,4 +872,79 @@ TEST_CASE("rows that are wrong are to be corrected before they are tried again")
   CHECK(bench({"--batch", corrected.string(), "-o", out.string(), "--retry-failed"}).code == 0);
   const Outcome late = bench({"--batch", corrected.string(), "-o", out.string(), "--force", "--max-time", "0.000001"});
   CHECK(contains(late.err, "; --retry-failed runs what failed again\n"));
+}
+
+TEST_CASE("a result has the same names whenever its row is run") {
+  const Bench bench;
+  const auto out = bench.path("out.jsonl");
+  const auto first = bench.file("in.jsonl", "{\"id\":\"a\",\"prompt\":\"ab\"}\n");
+  REQUIRE(bench({"--batch", first.string(), "-o", out.string()}).code == 0);
+  const auto more = bench.file("in.jsonl", "{\"id\":\"b\",\"prompt\":\"ab\"}\n{\"id\":\"a\",\"prompt\":\"ab\"}\n");
+  REQUIRE(bench({"--batch", more.string(), "-o", out.string(), "--resume"}).code == 0);
+  const auto lines = parse_lines(read_file(out));
+  REQUIRE(lines.size() == 2);
+  for (const char* name : {"a", "b"}) {
+    const Json& line = *std::find_if(lines.begin(), lines.end(), [&](const Json& l) { return l["custom_id"] == name; });
+    // The first 16 digits of SHA-256 of the id.
+    const std::string digest = *name == 'a' ? "ca978112ca1bbdca" : "3e23e8160039594a";
+    CHECK(line["id"] == "batch_req_" + digest);
+    CHECK(line["response"]["request_id"] == "req_" + digest);
+    CHECK(line["response"]["body"]["id"] == "cmpl-" + digest);
+  }
+}
+
+TEST_CASE("log probabilities end where the answer's text does") {
+  const Bench bench;
+  const std::string row = R"({"id":"r","prompt":"abc","seed":3,"logprobs":0,"temperature":0)";
+  const auto choice_of = [&](const std::string& more) {
+    const auto input = bench.file("in.jsonl", row + more + "}\n");
+    return Json(parse_lines(bench({"--batch", input.string(), "--regex", "[a-c]{30}"}).out)
+                    .at(0)["response"]["body"]["choices"][0]);
+  };
+  const Json whole = choice_of("");
+  const std::string text = whole["text"], stop = text.substr(5, 2);
+  const std::size_t length = text.find(stop);
+  const Json cut = choice_of(R"(,"stop":[")" + stop + R"("])");
+  CHECK(cut["text"] == text.substr(0, length));
+  std::size_t tokens = 0;
+  for (const Json& offset : whole["logprobs"]["text_offset"]) tokens += offset < length ? 1 : 0;
+  CHECK(cut["logprobs"]["tokens"].size() == tokens);
+  CHECK(cut["logprobs"]["text_offset"].size() == tokens);
+}
+
+TEST_CASE("a pipe of results whose reader leaves ends the batch") {
+  const Bench bench;
+  const auto pipe = bench.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::string rows;
+  for (int i = 0; i < 2000; ++i) rows += "{\"prompt\":\"ab\",\"max_tokens\":1}\n";
+  const auto input = bench.file("in.jsonl", rows);
+  Command c = bench.command({"--batch", input.string(), "-o", pipe.string()});
+  c.arguments.insert(c.arguments.begin(),
+                     {"-c", "head -n 1 '" + pipe.string() + "' >/dev/null & exec \"$0\" \"$@\"", c.program.string()});
+  c.program = "/bin/sh";
+  const Outcome o = run(c);
+  CHECK(o.code != 0);
+}
+
+TEST_CASE("a dry run refuses what the run would refuse of its output") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n"), out = bench.path("out.jsonl");
+  REQUIRE(bench({"--batch", input.string(), "-o", out.string()}).code == 0);
+  CHECK(bench({"--batch", input.string(), "-o", out.string(), "--dry-run"}).code == 2);
+  CHECK(bench({"--batch", input.string(), "-o", bench.path("no/out.jsonl").string(), "--dry-run"}).code == 8);
+  CHECK(bench({"--batch", input.string(), "-o", bench.path("new.jsonl").string(), "--dry-run"}).code == 0);
+  CHECK_FALSE(std::filesystem::exists(bench.path("new.jsonl")));
+}
+
+TEST_CASE("a failed row that was corrected is for --retry-failed") {
+  const Bench bench;
+  const auto out = bench.path("out.jsonl").string();
+  CHECK(bench({"--batch", bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"promt\":1}\n").string(), "-o", out}).code ==
+        7);
+  const auto corrected = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"prompt\":\"cd\"}\n").string();
+  const Outcome o = bench({"--batch", corrected, "-o", out, "--resume"});
+  CHECK(o.code == 2);
+  CHECK(contains(o.err, "which failed, has another text now; --retry-failed runs rows again that were corrected"));
+  CHECK_FALSE(contains(o.err, "--force"));
 }

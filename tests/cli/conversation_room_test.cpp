@@ -34,6 +34,27 @@ TEST_CASE("a full context is asked about") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("who gives up the question about a full context sends nothing") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"-n", "12", "--temp", "0", "-q", "-c", "48"}));
+  to_prompt(t);
+  t.type("Tell me a story about a dog and a cat.\r");
+  to_prompt(t);
+  for (const std::string_view key : {kInterrupt, kEnd}) {
+    t.type("Now tell me one about a big bird and a small fish, please.\r");
+    t.until("[y/n] ");
+    t.type(key);
+    t.until("(stopped before there was an answer: the message is not kept)");
+    to_prompt(t);
+  }
+  t.type("Now tell me one about a big bird and a small fish, please.\r");
+  t.until("[y/n] ");
+  t.type("Yes\r");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("so many turns are to go that the rest just fits") {
   const ConversationBench bench;
   constexpr int kTurns = 9;

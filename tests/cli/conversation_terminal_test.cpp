@@ -1,5 +1,6 @@
 // Chats with the real program, on a pseudo-terminal: keys, signals, and what fits the window.
 #include <algorithm>
+#include <chrono>
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -577,4 +578,79 @@ TEST_CASE("Ctrl-C inside a message of several lines drops it, and the next promp
     t.type(kEnd);
     CHECK(t.end() == 0);
   }
+}
+
+TEST_CASE("several pasted lines are sent as they are, whatever they begin and end with") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.type("\x1b[200~\"\"\"Text.\"\"\"\r\nimport os \\\x1b[201~");
+  t.until("import os");
+  t.type("\r");
+  to_prompt(t);
+  t.type("/context\r");
+  t.until(R"(user       \"\"\"Text.\"\"\"\x0aimport os \\)");
+  to_prompt(t);
+  t.type("/clear\r");
+  to_prompt(t);
+  t.type("\x1b[A\x1b[A\x1b[A\r");  // the message again, from the history
+  to_prompt(t);
+  t.type("/context\r");
+  t.until(R"(user       \"\"\"Text.\"\"\"\x0aimport os \\)");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("Ctrl-C in the only turn of a chat ends it as interrupted, and advises nothing") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"--ignore-eos", "--temp", "0", "-st"}));
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out.substr(0, 10);
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until(answer);
+  t.type(kInterrupt);
+  t.until("(stopped)");
+  CHECK(t.end() == 130);
+}
+
+TEST_CASE("what is typed during an answer is there behind Ctrl-C") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"--ignore-eos", "--temp", "0"}));
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out.substr(0, 10);
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");
+  t.until(answer);
+  t.type("/context");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  t.type(kInterrupt);
+  t.until("(stopped");
+  to_prompt(t);
+  t.until("/context");
+  t.type("\r");
+  t.until("user       Tell me a story.");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("a folder for the editor's file that is not there ends no chat") {
+  const ConversationBench bench;
+  Command c = bench.command(with(kShort, {"--no-history"}));
+  c.environment.emplace_back("TMPDIR", "/nonexistent");
+  Terminal t(c);
+  to_prompt(t);
+  t.type("Why?\r");
+  to_prompt(t);
+  t.type("/edit\r");
+  t.until("$TMPDIR names no folder that is there");
+  to_prompt(t);
+  t.type("/fork\x07");
+  t.until("$TMPDIR names no folder that is there");
+  t.type("\r");
+  t.until("* main, 1 turn");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
 }

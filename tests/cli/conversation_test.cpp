@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -738,4 +739,65 @@ TEST_CASE("a block that is never closed is told") {
   const Outcome closed = bench.pipe("\"\"\"\nTell me\na story.\n\"\"\"\n", {"-n", "12", "--temp", "0"});
   CHECK_FALSE(contains(closed.err, "never closed"));
   CHECK(o.out == closed.out);
+}
+
+TEST_CASE("a first message of the command line is sent as it is, whatever it begins with") {
+  const ConversationBench bench;
+  for (const char* text : {"// main.c\nint main;", "/* no command */", "/clear", "two\\"}) {
+    const std::filesystem::path file = bench.write("first", text);
+    const Outcome o = bench.pipe("/context\n", with(kShort, {"-f", file.string()}));
+    INFO(o.err);
+    CHECK(o.code == 0);
+    std::string shown(text);
+    for (std::size_t at = 0; (at = shown.find('\n', at)) != std::string::npos;) shown.replace(at, 1, "\\x0a");
+    CHECK(contains(o.err, "user       " + shown));
+  }
+  CHECK_FALSE(contains(bench.pipe("Why?\n", with(kShort, {"-p", "Hello"})).err, "left unread"));
+}
+
+TEST_CASE("a chat goes on with the same model by another name") {
+  const ConversationBench bench;
+  const std::string saved = bench.path("chat.json").string(), link = bench.path("link.gguf").string();
+  std::filesystem::create_symlink(source_dir() / "models" / "samples" / "fable-dense.gguf", link);
+  REQUIRE(bench.pipe("Hello\n/save " + saved + "\n", with(kShort, {"-l", "75-inf"})).code == 0);
+  Command c = bench.command(with({"-n", "12", "--temp", "0"}, {"--load", saved}));
+  *(std::find(c.arguments.begin(), c.arguments.end(), "-m") + 1) = link;
+  c.input_file = bench.write("more", "/set logit-bias\n/set\n").string();
+  const Outcome o = run(c);
+  CHECK_FALSE(contains(o.err, "another model"));
+  CHECK(contains(o.err, "75-inf"));
+}
+
+TEST_CASE("a saved chat that nests deeper than any stack is refused") {
+  const ConversationBench bench;
+  const std::string deep(300'000, '[');
+  const std::filesystem::path file = bench.write(
+      "deep.json", R"({"format":"llm-run chat","version":1,"messages":)" + deep + std::string(300'000, ']') + "}");
+  const Outcome o = bench.pipe("Hello\n", with(kShort, {"--load", file.string()}));
+  CHECK(o.code == 2);
+  CHECK(contains(o.err, "values are nested more than 200 deep"));
+}
+
+TEST_CASE("what an answer was made of is forgotten with it") {
+  const ConversationBench bench;
+  for (const char* away : {"/undo\n", "/clear\n", "/fork other\nWhy?\n/fork main\n"}) {
+    const Outcome o = bench.pipe("Tell me a story.\n" + std::string(away) + "/why\n", kShort);
+    INFO(away << o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, std::string_view(away) == "/fork other\nWhy?\n/fork main\n"
+                              ? "of what the last answer was made is not known any more"
+                              : "there is no answer yet"));
+  }
+}
+
+TEST_CASE("an answer that was cut inside of a character goes on with the character") {
+  const ConversationBench bench;
+  const std::string saved = bench.path("chat.json").string();
+  // The sample's vocabulary has the bytes of such a character apart.
+  const std::vector<std::string> options = {"-l", "\"\xF0\x9F\xA6\x8A\"+100", "--temp", "0", "-q"};
+  const Outcome o = bench.pipe("Hello\n/continue\n/save " + saved + "\n", with(options, {"-n", "2"}));
+  REQUIRE(o.code == 0);
+  const std::string text = nlohmann::json::parse(read_file(saved))["messages"][1]["content"];
+  const Outcome whole = bench.pipe("Hello\n", with(options, {"-n", "4"}));
+  CHECK(text + "\n" == whole.out);
 }
