@@ -56,13 +56,15 @@ void choose_locale() {
   if (std::setlocale(LC_CTYPE, "") == nullptr || !utf8()) std::setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/// While a line is typed Ctrl-C is a key, and a carriage return is none but that: of what is pasted it may be the first
-/// half of a line's end. libedit, which sets the terminal up and restores it, leaves them a signal and a line feed.
+/// While a line is typed Ctrl-C is a key, and carriage returns and line feeds are what they are: of what is pasted both
+/// together may be a line's end. libedit, which sets the terminal up and restores it, leaves a signal and exchanges them.
 void make_keys_of_controls(int fd) {
   termios state{};
-  if (::tcgetattr(fd, &state) != 0 || (state.c_lflag & ICANON) != 0 || state.c_cc[VINTR] == _POSIX_VDISABLE) return;
+  if (::tcgetattr(fd, &state) != 0 || (state.c_lflag & ICANON) != 0) return;
+  constexpr tcflag_t kExchanged = ICRNL | INLCR;
+  if (state.c_cc[VINTR] == _POSIX_VDISABLE && (state.c_iflag & kExchanged) == 0) return;
   state.c_cc[VINTR] = _POSIX_VDISABLE;
-  state.c_iflag &= ~static_cast<tcflag_t>(ICRNL);
+  state.c_iflag &= ~kExchanged;
   ::tcsetattr(fd, TCSADRAIN, &state);
 }
 
