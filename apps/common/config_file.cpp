@@ -3,10 +3,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
 #include "base/error.h"
+#include "base/shortest.h"
 #include "common/input.h"
 
 namespace llm::app {
@@ -14,13 +13,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& path, std::size_t line, const std::string& problem) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = path + ":" + std::to_string(line), .problem = problem});
-}
-
-template <class T>
-std::string shortest(T value) {
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), end.ptr};
 }
 
 std::string value_text(const std::string& path, const toml::node& node) {

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/shortest.h"
 
 namespace llm::app {
 namespace {
@@ -58,12 +59,6 @@ std::optional<double> real(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
   return value;
-}
-
-std::string shortest(double value) {
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), end.ptr};
 }
 
 /// `option` may be a command of a chat, which has its slash.

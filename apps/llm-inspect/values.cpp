@@ -1,7 +1,6 @@
 #include "values.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -10,20 +9,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/shortest.h"
 
 namespace llm::inspect {
 namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::size_t kFirstElements = 8;
-
-/// The shortest digits that give the same number back.
-template <class T>
-std::string shortest(T value) {
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), end.ptr};
-}
 
 template <class T>
 Json real_json(T value) {

@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/output_file.h"
 #include "base/sha256.h"
+#include "base/shortest.h"
 #include "common/input.h"
 #include "common/numbers.h"
 #include "nesting.h"
@@ -127,9 +126,7 @@ std::string model_difference(const Json& then, const Json& today) {
 /// As it was given: "0.8", where the float is kept as 0.800000011920929.
 std::string value_text(const Json& value) {
   if (!value.is_number_float()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::array<char, 64> text;
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), static_cast<float>(value.get<double>()));
-  return {text.data(), end.ptr};
+  return shortest(static_cast<float>(value.get<double>()));
 }
 
 /// "--temp 0.5", "no --stop"

@@ -1,14 +1,13 @@
 #include "chat_settings.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/nearest.h"
+#include "base/shortest.h"
 #include "common/columns.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -127,12 +126,6 @@ void change_bias(SamplerOptions& options, const std::string& text, const TextRul
 void change_seed(ChatSettings& settings, std::int64_t seed) {
   settings.seed = seed < 0 ? ChatSettings::Seed::Drawn : ChatSettings::Seed::Given;
   settings.answer.sampling.seed = seed < 0 ? std::random_device{}() : static_cast<std::uint64_t>(seed);
-}
-
-/// In as few digits as give it back.
-std::string shortest(float v) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), v).ptr};
 }
 
 Json number(const SamplerOptions& options, const SamplingParameter& p) {

@@ -1,12 +1,12 @@
 #include "sampling_options.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "base/shortest.h"
 #include "common/escapes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -21,10 +21,7 @@ constexpr std::string_view kBiasOption = "--logit-bias";
 }
 
 std::string default_text(const SamplingParameter& p) {
-  std::array<char, 32> buffer;
-  const auto v = static_cast<float>(value(SamplerOptions{}, p));
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), v);
-  return {buffer.data(), end.ptr};
+  return shortest(static_cast<float>(value(SamplerOptions{}, p)));
 }
 
 void add_parameter(Command& cli, const SamplingParameter& p, SamplingChoices& choices) {

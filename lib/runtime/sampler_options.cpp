@@ -1,13 +1,12 @@
 #include "runtime/sampler_options.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "base/nearest.h"
+#include "base/shortest.h"
 
 namespace llm {
 namespace {
@@ -79,17 +78,6 @@ constexpr std::pair<std::string_view, K> kOtherNames[] = {{"typical", K::Typical
 
 constexpr std::string_view kUnsupported[] = {"infill", "adaptive_p"};
 constexpr std::string_view kUnsupportedLetters = "ia";
-
-std::string shortest(double value) {
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), end.ptr};
-}
-std::string shortest(float value) {
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), end.ptr};
-}
 
 /// Empty if the value is allowed.
 std::string refusal(const SamplingParameter& p, double value) {
