@@ -63,6 +63,23 @@ const std::set<std::string_view> kUnsupported = {"dependentRequired", "dependent
                                                  "$dynamicRef",       "$recursiveRef",    "$recursiveAnchor",
                                                  "extends",           "disallow",         "divisibleBy"};
 
+/// The draft that a keyword came with, where `$schema` may declare an older one.
+constexpr std::pair<std::string_view, int> kSince[] = {{"allOf", 4},
+                                                       {"anyOf", 4},
+                                                       {"oneOf", 4},
+                                                       {"not", 4},
+                                                       {"multipleOf", 4},
+                                                       {"minProperties", 4},
+                                                       {"maxProperties", 4},
+                                                       {"const", 6},
+                                                       {"contains", 6},
+                                                       {"propertyNames", 6},
+                                                       {"minContains", 2019},
+                                                       {"maxContains", 2019},
+                                                       {"prefixItems", 2020},
+                                                       {"unevaluatedItems", 2019},
+                                                       {"unevaluatedProperties", 2019}};
+
 constexpr const char* kNoneBeyond = "doubles do not tell numbers beyond it apart; an inclusive bound can be enforced";
 constexpr std::size_t kMostReferences = 100;
 constexpr std::size_t kMostAlternatives = 5000;  // of one value, dead ends included
@@ -112,6 +129,7 @@ FactsReader::FactsReader(const SchemaDocument& document, SchemaOptions options, 
     : document_(document), options_(options), warnings_(warnings) {}
 
 void FactsReader::problem(const Schema& at, std::string_view keyword, const std::string& why) {
+  if (view_by_draft_ && keyword != "oneOf") return;  // what is written was seen to be possible
   const std::string text = escaped(at.pointer + "/" + std::string(keyword), 120) + ": " + why;
   if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) problems_.push_back(text);
 }
@@ -126,6 +144,23 @@ void FactsReader::fail_if_problems() const {
 }
 
 std::vector<Facts> FactsReader::read(const Schemas& all) {
+  if (std::exchange(reading_, true)) return read_once(all);
+  ignored_.reset();
+  const std::size_t problems = problems_.size();
+  std::vector<Facts> alternatives = read_once(all);
+  if (ignored_ && problems_.size() == problems) {
+    // What the draft ignores only narrows what is written, but it does not keep alternatives of oneOf apart.
+    view_by_draft_ = true;
+    std::swap(comparisons_, comparisons_by_draft_);
+    read_once(all);
+    std::swap(comparisons_, comparisons_by_draft_);
+    view_by_draft_ = false;
+  }
+  reading_ = false;
+  return alternatives;
+}
+
+std::vector<Facts> FactsReader::read_once(const Schemas& all) {
   const std::size_t outer = std::exchange(alternatives_, 0);
   State state;
   for (const Schema& s : all) merge(state, s, {});
@@ -184,8 +219,9 @@ void FactsReader::check_one_of(const Group& group, const std::vector<std::vector
         for (const Facts& b : branches[j]) {
           if (are_disjoint(a, b)) continue;
           problem(group.where, "oneOf",
-                  "alternatives " + std::to_string(i) + " and " + std::to_string(j) +
-                      " may both hold; anyOf can be enforced, or a required property whose values differ");
+                  "alternatives " + std::to_string(i) + " and " + std::to_string(j) + " may both hold" +
+                      (view_by_draft_ ? " by " + document_.draft()->name() + ": " + *ignored_
+                                      : "; anyOf can be enforced, or a required property whose values differ"));
           return;
         }
       }
@@ -248,9 +284,32 @@ void FactsReader::note_unknown_keywords(const Schema& s) {
   }
 }
 
-const Json* FactsReader::find(const Schema& s, const char* keyword) const {
+const Json* FactsReader::find(const Schema& s, const char* keyword) {
   const auto found = s.node->find(keyword);
-  return found == s.node->end() ? nullptr : &*found;
+  if (found == s.node->end()) return nullptr;
+  const std::string_view name = keyword;
+  const bool beside_ref =
+      document_.draft() && document_.draft()->ref_stands_alone() && name != "$ref" && s.node->contains("$ref");
+  if (!beside_ref && !is_newer_than_draft(name)) return &*found;
+  if (!ignored_) {
+    ignored_ = escaped(s.pointer + "/" + keyword, 120) +
+               (beside_ref ? " has no effect there beside $ref; allOf: [{\"$ref\": ...}, {...}] holds both"
+                           : " is no keyword there");
+  }
+  return view_by_draft_ ? nullptr : &*found;
+}
+
+bool FactsReader::is_newer_than_draft(std::string_view keyword) const {
+  const auto& draft = document_.draft();
+  return draft && std::any_of(std::begin(kSince), std::end(kSince), [&](const auto& known) {
+           return known.first == keyword && known.second > draft->number;
+         });
+}
+
+/// Where it widens what an older draft allows.
+void FactsReader::refuse_newer_than_draft(const Schema& s, std::string_view keyword, const std::string& instead) {
+  if (is_newer_than_draft(keyword))
+    problem(s, keyword, document_.draft()->name() + " of $schema has no such keyword" + instead);
 }
 
 void FactsReader::require_exact(const Schema& s, std::string_view keyword) {
@@ -411,11 +470,15 @@ void FactsReader::merge_arrays(Facts& facts, const Schema& s) {
   const Json* items = find(s, "items");
   Facts::ArrayRule rule;
   if (items != nullptr && items->is_array()) {  // until draft 2019-09
+    if (find(s, "prefixItems") != nullptr && !is_newer_than_draft("prefixItems"))
+      problem(s, "prefixItems", "not beside a list in items, which is its older name");
     rule.prefix = schemas(s, "items");
     if (find(s, "additionalItems") != nullptr) rule.rest = document_.child(s, "additionalItems");
   } else {
     rule.prefix = schemas(s, "prefixItems");
     if (items != nullptr) rule.rest = document_.child(s, "items");
+    if (items != nullptr && !rule.prefix.empty())
+      refuse_newer_than_draft(s, "prefixItems", "; there items holds for every item");
   }
   if (!rule.prefix.empty() || rule.rest) facts.arrays.push_back(std::move(rule));
 
@@ -429,7 +492,11 @@ void FactsReader::merge_arrays(Facts& facts, const Schema& s) {
   if (find(s, "contains") == nullptr) return;
   if (find(s, "maxContains") != nullptr) problem(s, "maxContains", "this keyword is not supported");
   const std::uint64_t least = count(s, "minContains").value_or(1);
-  if (least == 0) return;
+  if (least == 0) {
+    if (!is_newer_than_draft("contains"))
+      refuse_newer_than_draft(s, "minContains", "; there contains asks for one item");
+    return;
+  }
   if (facts.contains && facts.contains->node != find(s, "contains")) {
     problem(s, "contains", "several of them for one value are not supported");
   }
@@ -442,7 +509,10 @@ void FactsReader::merge_objects(Facts& facts, const Schema& s) {
   tighten(facts.min_properties, count(s, "minProperties"));
   limit(facts.max_properties, count(s, "maxProperties"));
   const Json* required = find(s, "required");
-  if (required != nullptr && required->is_boolean()) {
+  const auto& draft = document_.draft();
+  if (required != nullptr && *required == true && draft && draft->number < 4) {
+    problem(s, "required", draft->name() + "'s true is not supported; a list of names beside properties is");
+  } else if (required != nullptr && required->is_boolean()) {
     if (noted_.insert(s.pointer + "/required").second)
       warnings_.push_back({"schema-keyword", "JSON schema, " + escaped(s.pointer, 120) +
                                                  ": \"required\" lists names, in the schema of the object; here it "
@@ -454,6 +524,8 @@ void FactsReader::merge_objects(Facts& facts, const Schema& s) {
       }
     }
   }
+  for (const char* keyword : {"properties", "patternProperties", "additionalProperties", "required"})
+    facts.names_ignored |= s.node->contains(keyword) && find(s, keyword) == nullptr;
   Facts::ObjectRule rule;
   for (const char* keyword : {"properties", "patternProperties"}) {
     const Json* members = find(s, keyword);
@@ -496,6 +568,7 @@ void FactsReader::merge_not(State& state, const Schema& s) {
     facts.types &= ~types.types;
   } else if (alone && inner.node->contains("const")) {
     require_exact(inner, "const");
+    refuse_newer_than_draft(inner, "const", "; enum is one");
     facts.excluded.push_back((*inner.node)["const"]);
   } else if (alone && inner.node->contains("enum") && (*inner.node)["enum"].is_array()) {
     require_exact(inner, "enum");

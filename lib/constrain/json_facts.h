@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,8 @@ struct Facts {
   /// ... though other alternatives of anyOf, which may hold as well, evaluate more, or it is the schema around an
   /// alternative that says so: these facts alone do not rule out others, and none are written.
   bool closed_in_doubt = false;
+  /// Read as the draft does, without names that are written all the same.
+  bool names_ignored = false;
 
   bool restricts_strings() const { return min_length > 0 || max_length != kUnbounded || !patterns.empty(); }
   bool restricts_numbers() const { return lower || upper || !multiples.empty(); }
@@ -87,7 +90,8 @@ class FactsReader {
  public:
   FactsReader(const SchemaDocument&, SchemaOptions, Warnings&);
 
-  /// The alternatives of a value that satisfies all the schemas.
+  /// The alternatives of a value that satisfies all the schemas. All keywords narrow it, those as well that the
+  /// declared draft ignores; that no two alternatives of oneOf can hold must follow without these.
   std::vector<Facts> read(const Schemas&);
 
   /// Properties by name, in the order of the schema, then others that are required, then those that `propertyNames`
@@ -130,6 +134,7 @@ class FactsReader {
     std::vector<Group> groups;
   };
 
+  std::vector<Facts> read_once(const Schemas&);
   void merge(State&, const Schema&, const Chain&);
   void merge_keywords(State&, const Schema&);
   void merge_types(Facts&, const Schema&);
@@ -159,7 +164,10 @@ class FactsReader {
   std::optional<Schemas> property(const Facts&, const std::string& name, View);
   bool are_disjoint(const Schemas&, const Schemas&);
 
-  const Json* find(const Schema&, const char* keyword) const;
+  /// A keyword that this reading of the schema has.
+  const Json* find(const Schema&, const char* keyword);
+  bool is_newer_than_draft(std::string_view keyword) const;
+  void refuse_newer_than_draft(const Schema&, std::string_view keyword, const std::string& instead);
   /// Numbers that would mean others are a problem.
   void require_exact(const Schema&, std::string_view keyword);
   std::optional<std::uint64_t> count(const Schema&, const char* keyword);
@@ -186,7 +194,10 @@ class FactsReader {
   };
   std::map<Facts::Pattern, Automaton> pattern_automata_;
   std::map<StringFacts, Automaton> string_automata_;
-  std::size_t depth_ = 0, alternatives_ = 0, comparisons_ = 0;
+  std::size_t depth_ = 0, alternatives_ = 0, comparisons_ = 0, comparisons_by_draft_ = 0;
+  bool reading_ = false;
+  bool view_by_draft_ = false;          ///< find() has no keyword that the declared draft ignores
+  std::optional<std::string> ignored_;  ///< the first such keyword of the value, in words
 };
 
 }  // namespace llm

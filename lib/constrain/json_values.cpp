@@ -101,7 +101,7 @@ bool FactsReader::is_open(const Facts& facts, View view) const {
   if (std::any_of(facts.objects.begin(), facts.objects.end(), has_additional))
     return true;  // what it says is asked later
   if (is_closed(facts, view)) return false;
-  return view == View::Valid || options_.unmentioned == SchemaOptions::Unmentioned::Allowed ||
+  return view == View::Valid || facts.names_ignored || options_.unmentioned == SchemaOptions::Unmentioned::Allowed ||
          std::none_of(facts.objects.begin(), facts.objects.end(), has_properties);
 }
 

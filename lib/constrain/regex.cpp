@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "constrain/grammar.h"
 #include "constrain/source_text.h"
@@ -51,11 +52,14 @@ class RegexParser {
   Node parse_choice(std::size_t nesting) {
     if (nesting > kMostNesting) fail("groups are nested more than " + std::to_string(kMostNesting) + " deep");
     Node choice{.kind = Node::Kind::Choice, .at = at_};
+    const std::size_t first_name = all_names_.size();
     choice.items.push_back(parse_sequence(nesting));
-    while (peek() == '|') {
+    for (std::size_t name = first_name; peek() == '|';) {
+      for (; name < all_names_.size(); ++name) names_.erase(all_names_[name]);  // of two alternatives one matches
       ++at_;
       choice.items.push_back(parse_sequence(nesting));
     }
+    for (std::size_t name = first_name; name < all_names_.size(); ++name) names_.insert(all_names_[name]);
     if (choice.items.size() > 1) return choice;
     Node only = std::move(choice.items[0]);
     return only;
@@ -111,10 +115,10 @@ class RegexParser {
         at_ += 2;
       } else if (starts_with("?=") || starts_with("?!") || starts_with("?<=") || starts_with("?<!")) {
         fail_at(begin, "look-around is not supported: an automaton cannot follow it");
-      } else if (starts_with("?<") || starts_with("?P<")) {
-        const std::size_t end = source_.text().find('>', at_);
-        if (end == std::string_view::npos) fail_at(begin, "the group's name is never closed");
-        at_ = end + 1;
+      } else if (starts_with("?<")) {
+        parse_group_name(begin);
+      } else if (starts_with("?P<")) {
+        fail_at(begin, "ECMAScript writes a group with a name as (?<name>...)");
       } else {
         fail_at(begin, "flags and other special groups are not supported");
       }
@@ -125,6 +129,24 @@ class RegexParser {
     if (peek() != ')') fail_at(begin, "this parenthesis is never closed");
     ++at_;
     return group;
+  }
+
+  void parse_group_name(std::size_t begin) {
+    at_ += 2;
+    const std::size_t end = source_.text().find('>', at_);
+    if (end == std::string_view::npos) fail_at(begin, "the group's name is never closed");
+    const std::string_view name = source_.text().substr(at_, end - at_);
+    const auto may_be_in_name = [](char c) {
+      const char lower = static_cast<char>(c | 0x20);
+      return ('a' <= lower && lower <= 'z') || ('0' <= c && c <= '9') || c == '_' || c == '$' ||
+             static_cast<unsigned char>(c) >= 0x80;
+    };
+    const bool is_name =
+        !name.empty() && (name[0] < '0' || name[0] > '9') && std::all_of(name.begin(), name.end(), may_be_in_name);
+    if (!is_name) fail_at(begin, "a group's name has letters, digits, _ and $, and no digit first");
+    if (!names_.insert(name).second) fail_at(begin, "another group has this name as well");
+    all_names_.push_back(name);
+    at_ = end + 1;
   }
 
   Node parse_repetitions(Node atom) {
@@ -197,18 +219,21 @@ class RegexParser {
       if (source_.at_end(at_)) fail_at(begin, "this bracket is never closed");
       if (starts_with("[:")) fail("POSIX classes are not supported: write \\d, \\w, \\s or \\p{L}");
       const std::size_t first_at = at_;
+      const bool first_is_class = at_class_escape();
       const CodePoints first = parse_class_member();
       if (peek() != '-' || peek(1) == ']') {
         set.add(first);
         continue;
       }
-      if (!is_one(first)) {  // [\w-x] has a plain dash
+      ++at_;
+      if (first_is_class) {  // ECMA-262, annex B: in [\w-x] and [\d-a-c] the dash is plain, and so is what follows
         set.add(first);
+        set.add('-', '-');
+        set.add(parse_class_member());
         continue;
       }
-      ++at_;
+      if (at_class_escape()) fail_at(first_at, "a range that ends in a class");
       const CodePoints last = parse_class_member();
-      if (!is_one(last)) fail_at(first_at, "a range that ends in a class");
       const char32_t low = first.ranges()[0].first, high = last.ranges()[0].first;
       if (high < low) fail_at(first_at, "a range that ends before it begins");
       set.add(low, high);
@@ -217,8 +242,9 @@ class RegexParser {
     return negated ? set.complement() : set;
   }
 
-  static bool is_one(const CodePoints& set) {
-    return set.ranges().size() == 1 && set.ranges()[0].first == set.ranges()[0].last;
+  /// Whether what comes stands for a set of characters, which may have one or none.
+  bool at_class_escape() const {
+    return peek() == '\\' && std::string_view("dDwWsSpP").find(peek(1)) != std::string_view::npos;
   }
 
   CodePoints parse_class_member() {
@@ -294,10 +320,10 @@ class RegexParser {
     for (const std::string_view prefix : {"General_Category=", "gc="}) {
       if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
     }
-    const CodePoints set = unicode_category(name);
-    if (set.empty()) fail_at(begin, "only general categories are known here, as in \\p{L} or \\p{Lu}");
+    const std::optional<CodePoints> set = unicode_category(name);
+    if (!set) fail_at(begin, "only general categories are known here, as in \\p{L} or \\p{Lu}");
     at_ = end + 1;
-    return negated ? set.complement() : set;
+    return negated ? set->complement() : *set;
   }
 
   char32_t parse_control(std::size_t begin) {
@@ -329,6 +355,7 @@ class RegexParser {
     char32_t value = 0;
     if (peek() == '{') {
       ++at_;
+      if (peek() == '}') fail_at(begin, "expected the number of a character in braces");
       for (; peek() != '}'; ++at_) {
         const auto digit = hex_digit();
         if (!digit || value > CodePoints::kLast) fail_at(begin, "expected the number of a character in braces");
@@ -352,6 +379,8 @@ class RegexParser {
 
   const SourceText& source_;
   std::size_t at_ = 0;
+  std::set<std::string_view> names_;         ///< of groups that match where the next one does
+  std::vector<std::string_view> all_names_;  ///< as they come
 };
 
 /// Turns the parsed tree into an expression. Anchors mean something only where the text outside of a match would be.

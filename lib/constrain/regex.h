@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "constrain/expression.h"
 #include "constrain/source_text.h"
@@ -22,7 +23,7 @@ struct RegexUse {
 /// anchors and word boundaries in the middle.
 ExprId parse_regex(const SourceText&, Productions&, const RegexUse&);
 
-/// Unicode's general category by its short or long name ("L", "Lu", "Letter"), "Any" or "ASCII"; empty if unknown.
-CodePoints unicode_category(std::string_view name);
+/// Unicode's general category by its short or long name ("L", "Lu", "Letter"), "Any" or "ASCII"; nothing if unknown.
+std::optional<CodePoints> unicode_category(std::string_view name);
 
 }  // namespace llm

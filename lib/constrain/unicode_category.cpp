@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "constrain/regex.h"
@@ -6,11 +8,11 @@
 
 namespace llm {
 
-CodePoints unicode_category(std::string_view name) {
+std::optional<CodePoints> unicode_category(std::string_view name) {
   if (name == "Any") return CodePoints::all();
-  if (name == "ASCII") return {{0, 0x7f}};
+  if (name == "ASCII") return CodePoints{{0, 0x7f}};
   // PropertyValueAliases.txt of the Unicode character database.
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kLongNames{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 42> kNames{{
       {"Letter", "L"},
       {"Cased_Letter", "LC"},
       {"Uppercase_Letter", "Lu"},
@@ -19,6 +21,7 @@ CodePoints unicode_category(std::string_view name) {
       {"Modifier_Letter", "Lm"},
       {"Other_Letter", "Lo"},
       {"Mark", "M"},
+      {"Combining_Mark", "M"},
       {"Nonspacing_Mark", "Mn"},
       {"Spacing_Mark", "Mc"},
       {"Enclosing_Mark", "Me"},
@@ -47,17 +50,17 @@ CodePoints unicode_category(std::string_view name) {
       {"Paragraph_Separator", "Zp"},
       {"Other", "C"},
       {"Control", "Cc"},
+      {"cntrl", "Cc"},
       {"Format", "Cf"},
+      {"Surrogate", "Cs"},  // in no text: UTF-8 has no form for them
       {"Private_Use", "Co"},
+      {"Unassigned", "Cn"},
   }};
-  for (const auto& [long_name, short_name] : kLongNames) {
-    if (name == long_name) {
-      name = short_name;
-      break;
-    }
-  }
+  const auto known = std::find_if(kNames.begin(), kNames.end(),
+                                  [&](const auto& names) { return names.first == name || names.second == name; });
+  if (known == kNames.end()) return std::nullopt;
+  name = known->second;
   CodePoints set;
-  if (name.empty() || name.size() > 2) return set;
   for (char32_t c = 0; c <= CodePoints::kLast; ++c) {
     const std::string_view category = unicode::category_name(c);
     const bool cased = name == "LC" && (category == "Lu" || category == "Ll" || category == "Lt");

@@ -35,7 +35,9 @@ TEST_CASE("regular expressions match the whole text", "[regex]") {
       {"[0-9]{3}-[0-9]{4}", {"555-1234"}, {"555-123", "5555-1234", " 555-1234"}},
       {"^abc$", {"abc"}, {"ab", "abcd"}},
       {"(^a|^b)(c$|d$)", {"ac", "bd"}, {"a", "cc"}},
-      {"(?<year>\\d{4})-(?P<m>\\d\\d)", {"2024-12"}, {"24-12"}},
+      {"(?<year>\\d{4})-(?<m>\\d\\d)", {"2024-12"}, {"24-12"}},
+      // ECMA-262 2025: one name for groups of which one matches only.
+      {"(?<a>x)|(?<a>y)(?<b>z)", {"x", "yz"}, {"y"}},
       {"\\x41\\u0042\\u{43}\\cJ\\0", {std::string("ABC\n\0", 5)}, {"ABC\n"}},
       {"\\uD83D\\uDE00+", {"😀", "😀😀"}, {""}},
       {"[\\w.-]+", {"a.b-c_9"}, {"é", "a b", ""}},
@@ -43,6 +45,16 @@ TEST_CASE("regular expressions match the whole text", "[regex]") {
       {"[^\\d\\s]", {"a", "é"}, {"1", " ", "\xc2\xa0"}},
       {"\\p{Lu}\\p{Ll}+\\P{L}", {"Émile1", "Ab!"}, {"émile1", "AB!"}},
       {"\\p{General_Category=Decimal_Number}", {"7", "٣"}, {"a"}},
+      // PropertyValueAliases.txt: gc ; Cc ; Control ; cntrl, and gc ; M ; Mark ; Combining_Mark.
+      {"\\p{cntrl}\\p{gc=Control}", {"\x01\x7f"}, {"a\x01"}},
+      {"a\\p{Combining_Mark}", {"a\xcc\x81"}, {"aa"}},
+      {"\\p{Unassigned}\\p{Cn}", {"\xcd\xb8\xef\xbf\xbf"}, {"ab"}},  // U+0378 and the noncharacter U+FFFF
+      {"[\\p{Cs}x]\\P{Surrogate}", {"xa"}, {"ab"}},                  // no text has half of a pair
+      // Annex B of ECMA-262, as Node.js matches: behind a class the dash is plain, and what follows it.
+      {"[\\d-a-c]", {"5", "-", "a", "c"}, {"b", "d"}},
+      {"[\\w-.]", {"z", "-", "."}, {","}},
+      {"[\\d-\\s-]", {"7", " ", "-"}, {"a"}},
+      {"[\\p{Zl}-\\u{2030}]", {"\xe2\x80\xa8", "-", "\xe2\x80\xb0"}, {"\xe2\x80\xa9"}},
       {"a{,3}", {"a{,3}"}, {"a", "aaa"}},
       {"a{2}{", {"aa{"}, {"aa"}},
       {"}]", {"}]"}, {"}"}},
@@ -99,7 +111,18 @@ TEST_CASE("what no automaton can follow is refused by name and place", "[regex]"
   CHECK_THAT(error("a{3,2}"), contains("at most 2 but at least 3"));
   CHECK_THAT(error("\\q"), contains("this escape is not known"));
   CHECK_THAT(error("\\p{Greek}"), contains("only general categories"));
+  CHECK_THAT(error("\\p{Qq}"), contains("only general categories"));
+  CHECK_THAT(error("\\p{Cs}"), contains("no finite text matches"));
   CHECK_THAT(error("\\uD83D"), contains("not the number of a Unicode character"));
+  CHECK_THAT(error("a\\u{}"), contains("column 2: expected the number of a character in braces"));
+  CHECK_THAT(error("[a-\\d]"), contains("column 2: a range that ends in a class"));
+  CHECK_THAT(error("[\\x20-\\p{Zl}]"), contains("column 2: a range that ends in a class"));
+  CHECK_THAT(error("(?P<a>x)"), contains("column 1: ECMAScript writes a group with a name as (?<name>...)"));
+  CHECK_THAT(error("(?<a>x)(?<a>y)"), contains("column 8: another group has this name as well"));
+  CHECK_THAT(error("(?<a>x(?<a>y))"), contains("column 7: another group has this name"));
+  CHECK_THAT(error("((?<a>x)|(?<b>y))(?<a>z)"), contains("column 18: another group has this name"));
+  CHECK_THAT(error("(?<>x)"), contains("column 1: a group's name has letters"));
+  CHECK_THAT(error("(?<1a>x)"), contains("column 1: a group's name has letters"));
   CHECK_THAT(error("a\\"), contains("it ends too early"));
   CHECK_THAT(error("\xff"), contains("not UTF-8"));
   CHECK_THAT(error(std::string(500, '(')), contains("nested more than 200 deep"));

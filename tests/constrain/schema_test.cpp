@@ -667,3 +667,134 @@ TEST_CASE("numbers stay inside of the schema where they are read as doubles", "[
   CHECK_THAT(error(R"({"oneOf":[{"type":"integer"},{"type":"integer","exclusiveMinimum":9007199254740991}]})"),
              contains("may both hold"));
 }
+
+TEST_CASE("until draft 4 id is the name of a schema", "[schema]") {
+  const std::string draft3 = R"("$schema":"http://json-schema.org/draft-03/schema#",)",
+                    draft4 = R"("$schema":"http://json-schema.org/draft-04/schema#",)",
+                    draft6 = R"("$schema":"http://json-schema.org/draft-06/schema#",)";
+  const std::string base =
+      R"("id":"http://x.test/root.json","type":"object","properties":{"p":{"id":"child.json",
+         "definitions":{"q":{"type":"null"}},"type":"object","properties":{"z":{"$ref":"#/definitions/q"}},
+         "required":["z"]}},"required":["p"],"definitions":{"q":{"enum":["wrong"]}}})";
+  const std::string anchor =
+      R"("id":"http://x.test/a.json#","type":"array","items":{"$ref":"#foo"},
+         "definitions":{"q":{"id":"#foo","type":"null"}}})";
+  const std::string absolute =
+      R"("id":"http://x.test/a.json","type":"array","items":{"$ref":"http://x.test/a.json#/definitions/q"},
+         "definitions":{"q":{"type":"null"}}})";
+  const std::string beside =  // of $ref it does not count
+      R"("id":"http://x.test/","definitions":{"q":{"id":"/q.json","type":"null"},"r":{"id":"s/q.json","enum":[1]}},
+         "type":"array","items":{"id":"s/","$ref":"q.json"}})";
+  const std::string inner =
+      R"("properties":{"o":{"id":"o.json","items":{"$ref":"#/definitions/q"}}},"definitions":{"q":{"type":"null"}}})";
+  for (const std::string& draft : {draft3, draft4}) {
+    const std::string texts[] = {"{" + draft + anchor, "{" + draft + absolute, "{" + draft + beside};
+    for (const std::string& text : texts) check_cases({{text.c_str(), {"[null]"}, {"[1]"}}});
+    CHECK_THAT(error("{" + draft + inner), contains("#/properties/o/items/$ref: \"#/definitions/q\" leads nowhere in "
+                                                    "\"schema:///o.json\""));
+  }
+  const std::string before = "{" + draft4 + base, since = "{" + draft6 + base;
+  check_cases({{before.c_str(), {R"({"p":{"z":null}})"}, {R"({"p":{"z":"wrong"}})"}},
+               {since.c_str(), {R"({"p":{"z":"wrong"}})"}, {R"({"p":{"z":null}})"}}});
+  CHECK_THAT(error("{" + draft6 + anchor), contains("#/items/$ref: there is no anchor \"foo\""));
+  CHECK_THAT(error("{" + draft6 + absolute), contains("is another document"));
+  CHECK_THAT(error("{" + draft4 + R"("properties":{"a":{"id":"t","type":"null"},"b":{"id":"./t"}}})"),
+             contains("#/properties/b/id: another schema is \"schema:///t\" as well: #/properties/a"));
+  // Without a draft both must mean the same.
+  CHECK_THAT(error("{" + base),
+             contains("#/properties/p/properties/z/$ref: \"#/definitions/q\" is #/definitions/q since "
+                      "draft 6 and was #/properties/p/definitions/q until draft 4, where id"));
+  CHECK_THAT(error("{" + anchor), contains("#/items/$ref: \"#foo\" was #/definitions/q until draft 4, where id"));
+  CHECK_THAT(error("{" + absolute), contains("#/items/$ref: \"http://x.test/a.json#/definitions/q\" was "));
+  const std::string same = "{" + inner;
+  check_cases({
+      {same.c_str(), {R"({"o":[null]})"}, {R"({"o":[1]})"}},
+      {R"({"id":"tool","type":"object","properties":{"id":{"$ref":"#/definitions/id"}},
+           "definitions":{"id":{"id":"#id","type":"integer"}}})",
+       {R"({"id":1})"},
+       {R"({"id":"1"})"}},
+  });
+}
+
+TEST_CASE("what a draft ignores tells no alternatives apart", "[schema]") {
+  const std::string draft7 = R"({"$schema":"http://json-schema.org/draft-07/schema#",)",
+                    draft4 = R"({"$schema":"http://json-schema.org/draft-04/schema#",)",
+                    draft2019 = R"({"$schema":"https://json-schema.org/draft/2019-09/schema",)";
+  const std::string kinds =
+      R"("definitions":{"base":{"type":"object","properties":{"kind":{"type":"string"}},"required":["kind"]}},
+         "oneOf":[{"$ref":"#/definitions/base","properties":{"kind":{"enum":["a"]}}},
+                  {"$ref":"#/definitions/base","properties":{"kind":{"enum":["b"]}}}]})";
+  const std::string refusal =
+      "#/oneOf/0/properties has no effect there beside $ref; allOf: [{\"$ref\": ...}, {...}] holds both";
+  CHECK(error(draft7 + kinds) ==
+        "s.json: JSON schema: cannot be enforced: #/oneOf: alternatives 0 and 1 may both hold by draft 7: " + refusal);
+  CHECK_THAT(error(draft4 + kinds), contains("#/oneOf: alternatives 0 and 1 may both hold by draft 4: " + refusal));
+  const std::string undeclared = "{" + kinds, counts = draft2019 + kinds;
+  // {"kind":"x","extra":1,"tag":"a"} is of one and of two.
+  CHECK_THAT(error(draft7 + R"("definitions":{
+      "one":{"type":"object","properties":{"kind":{"type":"string"}},"required":["kind"]},
+      "two":{"type":"object","properties":{"extra":{"const":1}},"required":["extra"]}},"oneOf":[
+      {"$ref":"#/definitions/one","properties":{"extra":{"const":1},"tag":{"const":"a"}},"required":["extra","tag"]},
+      {"$ref":"#/definitions/two","properties":{"tag":{"const":"b"}},"required":["tag"]}]})"),
+             contains("#/oneOf: alternatives 0 and 1 may both hold by draft 7"));
+  // Below a property, where what is written is no mistake by itself.
+  CHECK_THAT(error(draft7 + R"("definitions":{"s":{"type":"string"}},"oneOf":[
+      {"type":"object","properties":{"k":{"$ref":"#/definitions/s","enum":["a"]}},"required":["k"]},
+      {"type":"object","properties":{"k":{"$ref":"#/definitions/s","enum":["b"]}},"required":["k"]}]})"),
+             contains("by draft 7: #/oneOf/0/properties/k/enum has no effect there"));
+  CHECK_THAT(error(draft4 + R"("oneOf":[{"const":1},{"const":2}]})"),
+             contains("#/oneOf: alternatives 0 and 1 may both hold by draft 4: #/oneOf/0/const is no keyword there"));
+  CHECK_THAT(error(draft4 + R"("oneOf":[
+      {"type":"object","properties":{"p":{},"q":{}},"required":["p","q"]},
+      {"type":"object","properties":{"p":{}},"propertyNames":{"enum":["p"]}}]})"),
+             contains("by draft 4: #/oneOf/1/propertyNames is no keyword there"));
+  const std::string apart = draft7 + R"("definitions":{
+      "a":{"type":"object","properties":{"kind":{"const":"a"}},"required":["kind"]},
+      "b":{"type":"object","properties":{"kind":{"const":"b"}},"required":["kind"]},
+      "list":{"uniqueItems":true}},
+      "oneOf":[{"$ref":"#/definitions/a","type":"object"},{"$ref":"#/definitions/b","minProperties":1},
+               {"type":"array","maxItems":1,"allOf":[{"$ref":"#/definitions/list","maxItems":1}]}]})";
+  check_cases({
+      {undeclared.c_str(), {R"({"kind":"a"})", R"({"kind":"b"})"}, {R"({"kind":"c"})"}},
+      {counts.c_str(), {R"({"kind":"a"})", R"({"kind":"b"})"}, {R"({"kind":"c"})"}},
+      {apart.c_str(), {R"({"kind":"a"})", R"({"kind":"b"})", "[1]"}, {R"({"kind":"c"})", "[1,2]"}},
+  });
+}
+
+TEST_CASE("keywords newer than the draft are refused where they would allow more", "[schema]") {
+  const std::string draft7 = R"({"$schema":"http://json-schema.org/draft-07/schema#",)",
+                    draft4 = R"({"$schema":"http://json-schema.org/draft-04/schema#",)",
+                    draft3 = R"({"$schema":"http://json-schema.org/draft-03/schema#",)",
+                    draft2019 = R"({"$schema":"https://json-schema.org/draft/2019-09/schema",)";
+  const std::string few = R"("type":"array","contains":{"type":"null"},"minContains":0})",
+                    first = R"("type":"array","prefixItems":[{"type":"null"}],"items":{"type":"integer"}})";
+  CHECK_THAT(error(draft7 + few),
+             contains("#/minContains: draft 7 of $schema has no such keyword; there contains asks for one item"));
+  CHECK_THAT(error(draft7 + first),
+             contains("#/prefixItems: draft 7 of $schema has no such keyword; there items holds for every item"));
+  CHECK_THAT(error(draft2019 + first), contains("#/prefixItems: draft 2019-09 of $schema has no such keyword"));
+  CHECK_THAT(error(draft4 + R"("type":"integer","not":{"const":0}})"),
+             contains("#/not/const: draft 4 of $schema has no such keyword; enum is one"));
+  CHECK_THAT(error(draft3 + R"("type":"object","properties":{"a":{"required":true}}})"),
+             contains("#/properties/a/required: draft 3's true is not supported"));
+  CHECK_THAT(error(R"({"prefixItems":[{"type":"null"}],"items":[{"type":"integer"}]})"),
+             contains("#/prefixItems: not beside a list in items"));
+  const std::string few_anyhow = "{" + few, few_2019 = draft2019 + few, first_anyhow = "{" + first;
+  const std::string narrower = draft7 + R"("type":"array","contains":{"type":"null"},"minContains":2,
+                                           "prefixItems":[{"type":"null"}]})";
+  check_cases({
+      {few_anyhow.c_str(), {"[]", "[1]"}, {"1"}},
+      {few_2019.c_str(), {"[]", "[1]"}, {"1"}},
+      {first_anyhow.c_str(), {"[null,1]"}, {"[1]"}},
+      {narrower.c_str(), {"[null,null]"}, {"[null]", "[1,null,null]"}},
+  });
+}
+
+TEST_CASE("a name that is written twice is refused with its pointer", "[schema]") {
+  CHECK(error(R"({"type":"object","properties":{"a":{"type":"string","minLength":1,"type":"integer"}}})") ==
+        "s.json: JSON schema, #/properties/a/type: this name is written twice; readers take one and drop the other");
+  CHECK_THAT(error(R"({"properties":{"a/b":{"type":"null"},"c":{},"a/b":{}}})"),
+             contains("#/properties/a~1b: this name"));
+  CHECK_THAT(error(R"({"allOf":[{},{"enum":[[{"k":1}],[{"k":1,"\u006b":2}]]}]})"),
+             contains("#/allOf/1/enum/1/0/k: this name is written twice"));
+}
