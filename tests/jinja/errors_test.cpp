@@ -27,6 +27,10 @@ TEST_CASE("errors name line and column, counted in characters, and show the line
   at("\r\n\r\n{{ l|nosuch }}", "line 3, column 6", "there is no filter named 'nosuch'");
   at("{{ l is nosuch }}", "line 1, column 9", "there is no test named 'nosuch'");
   at("{% if d %}\nx", "line 2, column 2", "looking for 'elif' or 'else' or 'endif'");
+  at("{% if d == ‘k’ %}{% endif %}", "line 1, column 12", "unexpected character '‘' (U+2018)");
+  at("{{ d\u200b }}", "line 1, column 5", "' (U+200B)");
+  at("{{ ﬁ }}", "line 1, column 4", "the name 'ﬁ' is not supported, because it is not in Unicode's form NFKC");
+  at("{{ dict(ｘ=1) }}", "line 1, column 9", "the name 'ｘ' is not supported");
   at("{{ (1 + 2 }}", "line 1, column 11", "unexpected '}', expected ')'");
   at("{% foo %}", "line 1, column 4", "unknown tag 'foo'");
   at("{% include 'x' %}", "line 1, column 4", "is not for chat templates");
@@ -204,6 +208,11 @@ TEST_CASE("limits can be set, and what stays below them renders", "[limits]") {
   const jinja::Limits few{.steps = 100};
   CHECK(error_of("{% for i in range(100) %}x{% endfor %}", "{}", few).find("steps") != std::string::npos);
   CHECK(render("{% for i in range(20) %}x{% endfor %}", "{}", few).text == std::string(20, 'x'));
+  // Each power asks whether all that is left of it is constant.
+  const std::string powers = "{{ [" + repeated("1,", 1000) + "]|length" + repeated(" ** a", 400) + " }}";
+  const jinja::Limits some{.steps = 1000};
+  CHECK(error_of(powers, R"({"a": 1})", some).find("steps") != std::string::npos);
+  CHECK(render(powers, R"({"a": 1})").text == "1000");
   const jinja::Limits small{.output_bytes = 10};
   CHECK(error_of("{{ 'x' * 11 }}", "{}", small).find("output") != std::string::npos);
   CHECK(render("{{ 'x' * 10 }}", "{}", small).text == "xxxxxxxxxx");

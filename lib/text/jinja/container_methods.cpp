@@ -35,6 +35,11 @@ Value index(Runtime& rt, const Value& self, CallArguments& given) {
   rt.fail(short_repr(a[0]) + " is not in the " + std::string(type_name(self)));
 }
 
+Value index_in_range(Runtime& rt, const Value& self, CallArguments& given) {
+  const Arguments a(rt, "index", given, {""}, 1);
+  return index(rt, self, given);
+}
+
 Value copy(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "copy", given, {});
   return self;  // immutable
@@ -68,6 +73,11 @@ Value fromkeys(Runtime& rt, const Value&, CallArguments& given) {
     dict->set(key, a.get(1, Value()));
   }
   return rt.dict(std::move(dict));
+}
+
+Value conjugate(Runtime& rt, const Value& self, CallArguments& given) {
+  const Arguments a(rt, "conjugate", given, {});
+  return positive(rt, self);
 }
 
 Value bit_length(Runtime& rt, const Value& self, CallArguments& given) {
@@ -117,7 +127,8 @@ struct Row {
   std::string_view name;
   MethodObject::Body body;
 };
-constexpr Row kSequence[] = {{"count", count}, {"index", index}};
+constexpr Row kTuple[] = {{"count", count}, {"index", index}};
+constexpr Row kRange[] = {{"count", count}, {"index", index_in_range}};
 constexpr Row kList[] = {{"count", count}, {"index", index}, {"copy", copy}};
 constexpr Row kDict[] = {{"get", get},
                          {"items", view<ViewObject::Of::Items>},
@@ -126,13 +137,13 @@ constexpr Row kDict[] = {{"get", get},
                          {"copy", copy},
                          {"fromkeys", fromkeys}};
 constexpr Row kInteger[] = {{"bit_length", bit_length},
-                            {"conjugate", copy},
+                            {"conjugate", conjugate},
                             {"as_integer_ratio", detail::unsupported_method},
                             {"bit_count", detail::unsupported_method},
                             {"from_bytes", detail::unsupported_method},
                             {"to_bytes", detail::unsupported_method}};
 constexpr Row kFloat[] = {{"is_integer", is_integer},
-                          {"conjugate", copy},
+                          {"conjugate", conjugate},
                           {"as_integer_ratio", detail::unsupported_method},
                           {"fromhex", detail::unsupported_method},
                           {"hex", detail::unsupported_method}};
@@ -161,8 +172,9 @@ MethodObject::Body detail::find_container_method(const Value& v, std::string_vie
     case Kind::List:
       return in(kList, name);
     case Kind::Tuple:
+      return in(kTuple, name);
     case Kind::Range:
-      return in(kSequence, name);
+      return in(kRange, name);
     case Kind::Dict:
       return in(kDict, name);
     case Kind::Bool:

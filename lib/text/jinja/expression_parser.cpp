@@ -49,6 +49,13 @@ std::optional<Value> word_constant(std::string_view name) {
   return std::nullopt;
 }
 
+Target empty_target(std::size_t offset) {
+  Target tuple;
+  tuple.kind = Target::Kind::Tuple;
+  tuple.offset = static_cast<std::uint32_t>(offset);
+  return tuple;
+}
+
 }  // namespace
 
 ExpressionParser::Nesting::Nesting(ExpressionParser& p) : parser_(p) {
@@ -113,12 +120,11 @@ ExprPtr ExpressionParser::sealed(std::unique_ptr<T> e, std::initializer_list<con
   return e;
 }
 
-ExprPtr ExpressionParser::parse_tuple(Conditions conditions, std::string_view stop) {
+ExprPtr ExpressionParser::parse_tuple(Conditions conditions) {
   const std::size_t offset = current().offset;
   const auto at_end = [&] {
     const TokenType t = current().type;
-    return t == TokenType::VariableEnd || t == TokenType::BlockEnd || at_operator(")") ||
-           (!stop.empty() && at_name(stop));
+    return t == TokenType::VariableEnd || t == TokenType::BlockEnd || at_operator(")");
   };
   auto tuple = operands(Expr::Kind::Tuple, offset);
   bool is_tuple = false;
@@ -526,7 +532,8 @@ Target ExpressionParser::parse_name_target() {
 Target ExpressionParser::parse_simple_target(bool namespaces) {
   if (skip_operator("(")) {
     const Nesting nesting(*this);
-    Target inner = parse_target({}, false);
+    if (at_operator(")")) return empty_target(advance().offset);
+    Target inner = parse_target(false);
     expect_operator(")");
     return inner;
   }
@@ -538,18 +545,14 @@ Target ExpressionParser::parse_simple_target(bool namespaces) {
   return target;
 }
 
-Target ExpressionParser::parse_target(std::string_view stop, bool namespaces) {
-  Target tuple;
-  tuple.kind = Target::Kind::Tuple;
-  tuple.offset = static_cast<std::uint32_t>(current().offset);
+Target ExpressionParser::parse_target(bool namespaces) {
+  Target tuple = empty_target(current().offset);
   bool is_tuple = false;
-  while (current().type == TokenType::Name || at_operator("(")) {
-    if (!stop.empty() && at_name(stop)) break;
+  do {
     tuple.items.push_back(parse_simple_target(namespaces));
     if (!skip_operator(",")) break;
     is_tuple = true;
-  }
-  if (tuple.items.empty() && !is_tuple) fail_expected("a name to assign to");
+  } while (current().type != TokenType::BlockEnd && !at_operator(")"));
   return is_tuple ? tuple : std::move(tuple.items.front());
 }
 

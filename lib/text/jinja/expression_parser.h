@@ -33,13 +33,12 @@ class ExpressionParser {
   static bool is_operator(const Token& t, std::string_view op) { return t.type == TokenType::Operator && t.text == op; }
   static bool is_name(const Token& t, std::string_view name) { return t.type == TokenType::Name && t.text == name; }
 
-  /// `stop`: a word that ends the tuple, "" for none.
-  ExprPtr parse_tuple(Conditions conditions = Conditions::Allowed, std::string_view stop = {});
+  ExprPtr parse_tuple(Conditions conditions = Conditions::Allowed);
   ExprPtr parse_expression(Conditions conditions = Conditions::Allowed);
   enum class FirstBar : std::uint8_t { There, LeftOut };
   /// Filters applied to `value`, which is null for those of a block.
   ExprPtr parse_filters(ExprPtr value, FirstBar bar);
-  Target parse_target(std::string_view stop, bool namespaces);
+  Target parse_target(bool namespaces);
   Target parse_name_target();
 
   /// Counts brackets and blocks that are open.

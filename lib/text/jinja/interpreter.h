@@ -70,6 +70,9 @@ class Interpreter : public Runtime {
 
   Value eval(const Expr&);
   Value eval_operands(const OperandsExpr&);
+  bool has_written_base(const OperandsExpr&);
+  bool is_constant(Expr&);
+  bool is_constant_choice(OperandsExpr&);
   Value eval_name(const NameExpr&);
   Value eval_dict(const DictExpr&);
   Value eval_condition(const OperandsExpr&);

@@ -17,11 +17,17 @@ constexpr std::size_t kNowhere = std::string_view::npos;
 
 bool is_digit_char(char c) { return c >= '0' && c <= '9'; }
 
-/// Letters, digits, the underscore, and whatever is beyond ASCII and no white space.
-bool in_name(std::string_view text, std::size_t at) {
-  const char c = text[at];
-  if (static_cast<unsigned char>(c) < 0x80) return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-  return !begins_character(c) || !is_space(character_at(text, at).code);
+/// The end of the name that begins at `at`, or `at` if none does.
+std::size_t name_end(std::string_view text, std::size_t at) {
+  const auto belongs = [begin = at](const Character& c, std::size_t place) {
+    return place == begin ? is_identifier_start(c.code) : is_identifier_part(c.code);
+  };
+  for (std::size_t end = at;;) {
+    if (end == text.size()) return end;
+    const Character c = character_at(text, end);
+    if (!belongs(c, end)) return end;
+    end += c.length;
+  }
 }
 
 constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
@@ -174,11 +180,7 @@ class Lexer {
     const char c = text_[at_];
     if (is_digit_char(c)) return number();
     if (c == '\'' || c == '"') return string(c);
-    if (in_name(text_, at_)) {
-      const std::size_t from = at_;
-      while (at_ < text_.size() && in_name(text_, at_)) ++at_;
-      return name(from);
-    }
+    if (const std::size_t from = at_; (at_ = name_end(text_, at_)) != from) return name(from);
     for (const std::string_view op : kOperators) {
       if (!starts(op)) continue;
       balance(op, open);
@@ -186,7 +188,15 @@ class Lexer {
       at_ += op.size();
       return;
     }
-    fail(at_, "unexpected character '" + escaped(text_.substr(at_, next_character(text_, at_) - at_)) + "'");
+    fail_at_character();
+  }
+
+  /// Says the number of what may be invisible or look like something else.
+  [[noreturn]] void fail_at_character() const {
+    const Character c = character_at(text_, at_);
+    char number[16] = "";
+    if (c.code >= 0x80) std::snprintf(number, sizeof number, " (U+%04X)", static_cast<unsigned>(c.code));
+    fail(at_, "unexpected character '" + escaped(text_.substr(at_, c.length)) + "'" + number);
   }
 
   void name(std::size_t from) {
@@ -194,12 +204,18 @@ class Lexer {
     if (text.size() > kMaxNameBytes) {
       fail(from, "template limit: a name of more than " + std::to_string(kMaxNameBytes) + " bytes");
     }
+    if (!follows_dot() && !is_nfkc(text)) {
+      // Python normalises the variables that Jinja makes of names, but not what it looks up by them.
+      fail(from, "the name '" + escaped(text) + "' is not supported, because it is not in Unicode's form NFKC");
+    }
     names_.insert(text);
     if (names_.size() > kMaxNames) {
       fail(from, "template limit: more than " + std::to_string(kMaxNames) + " different names");
     }
     add(TokenType::Name, from, at_);
   }
+
+  bool follows_dot() const { return tokens_.back().type == TokenType::Operator && tokens_.back().text == "."; }
 
   void balance(std::string_view op, std::vector<char>& open) const {
     const char c = op[0];

@@ -1,6 +1,7 @@
 #include "text/jinja/operators.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "text/jinja/format.h"
@@ -62,6 +63,29 @@ bool ordered(CompareOp op, int order) {
   }
 }
 
+bool is_set(const Value& v) { return v.is(Kind::View) && v.as<ViewObject>().of != ViewObject::Of::Values; }
+
+std::size_t set_size(const Value& v) { return v.as<ViewObject>().dict->entries().size(); }
+
+bool is_subset(Runtime& rt, const Value& a, const Value& b) {
+  const std::size_t n = set_size(a);
+  rt.charge_items(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!contains(rt, b, a.as<ViewObject>().at(i))) return false;
+  }
+  return true;
+}
+
+bool equal_sets(Runtime& rt, const Value& a, const Value& b) {
+  return set_size(a) == set_size(b) && is_subset(rt, a, b);
+}
+
+bool order_sets(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
+  const std::size_t x = set_size(a), y = set_size(b);
+  if (!ordered(op, x < y ? -1 : x > y ? 1 : 0)) return false;
+  return op == CompareOp::Lt || op == CompareOp::Le ? is_subset(rt, a, b) : is_subset(rt, b, a);
+}
+
 bool order(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   rt.step();
   require_defined(rt, a);
@@ -77,6 +101,7 @@ bool order(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
     if (const auto i = first_difference(rt, x, y)) return order(rt, op, x[*i], y[*i]);
     return ordered(op, x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0);
   }
+  if (is_set(a) && is_set(b)) return order_sets(rt, op, a, b);
   rt.fail("'" + std::string(kCompareSigns[static_cast<std::size_t>(op)]) + "' not supported between instances of '" +
           std::string(type_name(a)) + "' and '" + std::string(type_name(b)) + "'");
 }
@@ -89,6 +114,15 @@ bool equal_dicts(Runtime& rt, const DictObject& a, const DictObject& b) {
     const Value* other = b.find(e.first);
     return other != nullptr && (is_same(e.second, *other) || equal(rt, e.second, *other));
   });
+}
+
+/// Whether a mapping's items() have `v`.
+bool has_item(Runtime& rt, const DictObject& dict, const Value& v) {
+  if (!v.is(Kind::Tuple) || v.items().size() != 2) return false;
+  const Value &key = v.items()[0], &value = v.items()[1];
+  require_hashable(rt, key);
+  const Value* found = dict.find(key);
+  return found != nullptr && (is_same(*found, value) || equal(rt, *found, value));
 }
 
 bool equal_ranges(const RangeObject& a, const RangeObject& b) {
@@ -144,6 +178,13 @@ Value binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
   fail_operands(rt, kBinarySigns[static_cast<std::size_t>(op)], a, b);
 }
 
+Value power_of_magnitude(Runtime& rt, const Value& base, const Value& exponent) {
+  const bool is_negative =
+      base.is(Kind::Float) ? std::signbit(base.as_float()) : base.is_integer() && sgn(base.as_big()) < 0;
+  if (!is_negative) return binary(rt, BinaryOp::Pow, base, exponent);
+  return negative(rt, binary(rt, BinaryOp::Pow, negated(base), exponent));
+}
+
 Value negative(Runtime& rt, const Value& v) {
   require_defined(rt, v);
   if (!v.is_number()) rt.fail("bad operand type for unary -: '" + std::string(type_name(v)) + "'");
@@ -183,6 +224,9 @@ bool equal(Runtime& rt, const Value& a, const Value& b) {
       return equal_dicts(rt, a.as<DictObject>(), b.as<DictObject>());
     case Kind::Range:
       return equal_ranges(a.as<RangeObject>(), b.as<RangeObject>());
+    case Kind::View:
+      rt.step();
+      return is_set(a) && is_set(b) ? equal_sets(rt, a, b) : a.object() == b.object();
     default:
       return a.object() == b.object();
   }
@@ -211,11 +255,12 @@ bool contains(Runtime& rt, const Value& container, const Value& v) {
     rt.charge_bytes(container.as_string().size());
     return find(container.as_string().view(), v.as_string().view()) != std::string_view::npos;
   }
-  const bool keys = container.is(Kind::View) && container.as<ViewObject>().of == ViewObject::Of::Keys;
+  const bool keys = is_set(container) && container.as<ViewObject>().of == ViewObject::Of::Keys;
   if (container.is_dict() || keys) {
     require_hashable(rt, v);
     return (keys ? *container.as<ViewObject>().dict : container.as<DictObject>()).find(v) != nullptr;
   }
+  if (is_set(container)) return has_item(rt, *container.as<ViewObject>().dict, v);
   if (!is_iterable(container)) rt.fail("argument of type '" + std::string(type_name(container)) + "' is not iterable");
   const auto same = [&](const Value& item) { return is_same(item, v) || equal(rt, item, v); };
   if (container.is_sequence()) {

@@ -10,6 +10,8 @@ enum class CompareOp : std::uint8_t { Eq, Ne, Lt, Le, Gt, Ge, In, NotIn };
 
 bool truth(Runtime&, const Value&);
 Value binary(Runtime&, BinaryOp, const Value&, const Value&);
+/// `-2 ** n` as Python reads it: a base's sign is the power's.
+Value power_of_magnitude(Runtime&, const Value& base, const Value& exponent);
 Value negative(Runtime&, const Value&);
 Value positive(Runtime&, const Value&);
 bool compare(Runtime&, CompareOp, const Value&, const Value&);

@@ -129,9 +129,9 @@ class Parser : public ExpressionParser {
 
   StmtPtr parse_for() {
     auto s = std::make_unique<ForStmt>(advance().offset);
-    s->target = parse_target("in", false);
+    s->target = parse_target(false);
     if (!skip_name("in")) fail_expected("'in'");
-    s->iterable = parse_tuple(Conditions::Excluded, "recursive");
+    s->iterable = parse_tuple(Conditions::Excluded);
     if (skip_name("if")) s->test = parse_expression();
     s->recursive = skip_name("recursive");
     ++loops_;
@@ -146,7 +146,7 @@ class Parser : public ExpressionParser {
 
   StmtPtr parse_set() {
     const std::size_t offset = advance().offset;
-    Target target = parse_target({}, true);
+    Target target = parse_target(true);
     if (skip_operator("=")) {
       auto s = std::make_unique<SetStmt>(offset);
       s->target = std::move(target);
@@ -231,7 +231,7 @@ class Parser : public ExpressionParser {
     auto s = std::make_unique<WithStmt>(advance().offset);
     while (current().type != TokenType::BlockEnd) {
       if (!s->bindings.empty()) expect_operator(",");
-      Target target = parse_target({}, false);
+      Target target = parse_target(false);
       expect_operator("=");
       ExprPtr value = parse_expression();
       s->bindings.emplace_back(std::move(target), std::move(value));

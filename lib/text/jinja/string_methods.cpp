@@ -158,7 +158,9 @@ Value partition(Runtime& rt, const Value& self, CallArguments& given) {
 
 Value splitlines(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "splitlines", given, {"keepends"});
-  return rt.list(lines_of(rt, text(self), a.flag(0, false)));
+  const std::int64_t keep = a.integer(0, 0);
+  if (keep != static_cast<std::int32_t>(keep)) rt.fail("splitlines(): the argument is too large");
+  return rt.list(lines_of(rt, text(self), keep != 0));
 }
 
 Value join(Runtime& rt, const Value& self, CallArguments& given) {
@@ -303,11 +305,12 @@ Value format(Runtime& rt, const Value& self, CallArguments& given) {
 
 Value format_map(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "format_map", given, {""}, 1);
-  if (!a[0].is_dict()) rt.fail("format_map() wants a mapping");
   CallArguments named;
-  for (const auto& [key, value] : a[0].as<DictObject>().entries()) {
-    if (key.is_string()) named.keywords.emplace_back(key.as_string(), value);
-  }
+  if (a[0].is_dict()) {
+    for (const auto& [key, value] : a[0].as<DictObject>().entries()) {
+      if (key.is_string()) named.keywords.emplace_back(key.as_string(), value);
+    }
+  }  // what is no mapping has no field that could be asked for
   return rt.string(str_format(rt, text(self), named));
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <iterator>
+#include <memory>
 
 namespace llm::jinja {
 namespace {
@@ -201,6 +203,16 @@ bool is_identifier_part(std::int32_t c) {
     default:
       return in(kIdentifierPart, c);
   }
+}
+
+bool is_nfkc(std::string_view text) {
+  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return true;
+  utf8proc_uint8_t* bytes = nullptr;
+  const utf8proc_ssize_t n =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &bytes, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(bytes, std::free);
+  return n >= 0 && text == std::string_view(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n));
 }
 
 std::size_t leading_space(std::string_view text) {

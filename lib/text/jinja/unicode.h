@@ -33,6 +33,8 @@ bool is_printable(std::int32_t code);
 /// May begin an identifier, or go on with it: XID_Start with the low line, XID_Continue.
 bool is_identifier_start(std::int32_t code);
 bool is_identifier_part(std::int32_t code);
+/// Normalisation form NFKC leaves the text as it is.
+bool is_nfkc(std::string_view text);
 
 /// Bytes of white space at the beginning and at the end.
 std::size_t leading_space(std::string_view text);
