@@ -63,8 +63,7 @@ class PredictionDrafter final : public Drafter {
   std::size_t first_row_ = 0;
   std::vector<Token> paired_;  ///< the second token of each pair that was read with a row of the model's
   std::size_t last_ = 0;       ///< of the text, while there are guesses; 0: there can be none
-  std::vector<Token> next_;
-  std::vector<float> chain_;  ///< the layer's own row behind the last guess
+  std::vector<float> chain_;   ///< the layer's own row behind the last guess
 };
 
 }  // namespace llm

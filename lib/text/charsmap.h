@@ -22,6 +22,9 @@ class Charsmap {
   /// Throws ErrorKind::Model for what is not such a map: sizes and replacements are checked here, so that no text can
   /// leave the map afterwards.
   explicit Charsmap(const Metadata&);
+  // Part of it is a view of its bytes, which move with it.
+  Charsmap(Charsmap&&) = default;
+  Charsmap& operator=(Charsmap&&) = default;
 
   struct Match {
     std::size_t length;  ///< bytes of the text that are replaced
