@@ -183,7 +183,6 @@ ImportanceMatrix collect(const Options& o, Model& model, Collector& collector) {
   matrix.datasets = {o.text == "-" ? "stdin" : o.text};
   matrix.chunk_count = static_cast<std::uint32_t>(chunks);
   matrix.chunk_size = static_cast<std::uint32_t>(o.chunk);
-  matrix.path = "this model";
   return matrix;
 }
 

@@ -202,7 +202,8 @@ void BatchOutput::append(std::string_view line) {
   if (const int error = write_all(fd_, bytes); error != 0) {
     (void)!::ftruncate(fd_, static_cast<off_t>(end_));  // what was written of the line
     errno = error;
-    fail("cannot write a result (those before it are whole; --resume goes on after them)");
+    fail(regular_ ? "cannot write a result (those before it are whole; --resume goes on after them)"
+                  : "cannot write a result");
   }
   end_ += bytes.size();
   unsynced_ = true;

@@ -924,7 +924,20 @@ TEST_CASE("a pipe of results whose reader leaves ends the batch") {
                      {"-c", "head -n 1 '" + pipe.string() + "' >/dev/null & exec \"$0\" \"$@\"", c.program.string()});
   c.program = "/bin/sh";
   const Outcome o = run(c);
-  CHECK(o.code != 0);
+  CHECK(o.code == 8);
+  CHECK(contains(o.err, "Broken pipe"));
+}
+
+TEST_CASE("options of chats are told to do nothing where no row is one, and --limit where it leaves out results") {
+  const Bench bench;
+  const auto rows = bench.file("in.jsonl", "{\"prompt\":\"ab\"}\n{\"prompt\":\"cd\"}\n").string();
+  CHECK(contains(bench({"--batch", rows, "--chat-template", "chatml", "-sys", "x"}).err, "no row is a chat"));
+  const auto out = bench.path("out.jsonl").string();
+  const Outcome whole = bench({"--batch", rows, "-o", out});
+  CHECK(whole.code == 0);
+  CHECK_FALSE(contains(whole.err, "no row is a chat"));
+  CHECK(contains(bench({"--batch", rows, "-o", out, "--resume", "--limit", "1"}).err,
+                 "1 results are of rows that --limit leaves out"));
 }
 
 TEST_CASE("a dry run refuses what the run would refuse of its output") {
