@@ -70,8 +70,12 @@ struct CacheType {
   int head_dim_v = 0;  ///< 0 of keys alone
   Part part = Part::KeysValues;
   Access access = Access::Whole;
-  int stride = 1;         ///< of keys alone: of so many positions it keeps the row of the last one
-  bool fleeting = false;  ///< kept elsewhere, here only while a step works on the layer: layers may share places
+  int stride = 1;  ///< of keys alone: of so many positions it keeps the row of the last one
+  /// Which of the places that layers take in turns, where the cache is kept elsewhere and is here only while a step
+  /// works on the layer. kStays: it is kept here.
+  static constexpr int kStays = -1, kPlaces = 2;
+  int place = kStays;
+  bool fleeting() const { return place != kStays; }
   bool keys_alone() const { return part != Part::KeysValues; }
   friend bool operator==(const CacheType&, const CacheType&) = default;
 };

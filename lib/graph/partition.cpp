@@ -148,8 +148,14 @@ std::optional<int> cache_elsewhere(const Graph& g, const Node& n, std::span<cons
 
 Graph with_fleeting_caches(const Graph& graph, int layers) {
   Graph g = graph;
+  std::set<int> fleeting;
+  for (const ValueInfo& v : g.values()) {
+    if (v.kind == ValueKind::Cache && v.cache.layer < layers) fleeting.insert(v.cache.layer);
+  }
   for (ValueInfo& v : g.mutable_values()) {
-    if (v.kind == ValueKind::Cache) v.cache.fleeting = v.cache.layer < layers;
+    const auto layer = v.kind == ValueKind::Cache ? fleeting.find(v.cache.layer) : fleeting.end();
+    if (layer != fleeting.end())
+      v.cache.place = static_cast<int>(std::distance(fleeting.begin(), layer) % CacheType::kPlaces);
   }
   return g;
 }

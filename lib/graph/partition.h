@@ -54,7 +54,8 @@ std::optional<int> earlier_cache(const Graph&, const Node&);
 /// The same if the rules give that layer's cache to another backend: each keeps what it appends itself.
 std::optional<int> cache_elsewhere(const Graph&, const Node&, std::span<const PlacementRule>);
 
-/// The graph with fleeting caches in the first layers.
+/// The graph with fleeting caches in the first layers, of which those that have caches take places in turns: one layer's
+/// rows come while the one before is worked on.
 Graph with_fleeting_caches(const Graph&, int layers);
 
 /// Nodes [begin, end) as a graph of their own.

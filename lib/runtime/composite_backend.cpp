@@ -229,8 +229,8 @@ class CompositeBackend final : public Backend {
       Contents& there = contents_[static_cast<std::size_t>(s.backend)];
       for (const ValueInfo& v : s.graph.values()) {
         if (v.kind == ValueKind::Weight) (v.streamed ? there.streamed : there.weights).insert(v.name);
-        if (v.kind == ValueKind::Cache && !v.cache.fleeting) there.layers.insert(v.cache.layer);
-        if (v.kind == ValueKind::Cache && v.cache.fleeting &&
+        if (v.kind == ValueKind::Cache && !v.cache.fleeting()) there.layers.insert(v.cache.layer);
+        if (v.kind == ValueKind::Cache && v.cache.fleeting() &&
             std::ranges::find(there.fleeting, v.cache) == there.fleeting.end())
           there.fleeting.push_back(v.cache);
         if (v.kind == ValueKind::Recurrent) there.recurrent.push_back(v.recurrent);

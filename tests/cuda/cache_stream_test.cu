@@ -21,7 +21,7 @@ constexpr CacheFormat kFormat{DType::F32, DType::F16};
 constexpr std::size_t kKeyRow = 64 * 4, kValueRow = 128 * 2;  // heads of 64 and 128
 
 CacheType type_of(int layer) {
-  return {.layer = layer, .kv_heads = kHeads, .head_dim_k = 64, .head_dim_v = 128, .fleeting = true};
+  return {.layer = layer, .kv_heads = kHeads, .head_dim_k = 64, .head_dim_v = 128, .place = layer % CacheType::kPlaces};
 }
 
 /// A byte of a row, whoever wrote it.

@@ -632,9 +632,20 @@ TEST_CASE("the caches of some layers can be fleeting") {
   for (const Node& n : fleeting.nodes()) {
     if (!std::holds_alternative<Attention>(n.op)) continue;
     ++attentions;
-    CHECK(fleeting.info(n.in[1]).cache.fleeting == (n.layer < 2));
+    CHECK(fleeting.info(n.in[1]).cache.fleeting() == (n.layer < 2));
   }
   CHECK(attentions == 3);
+}
+
+TEST_CASE("layers with fleeting caches take places in turns, also beside layers without caches") {
+  Graph g = optimize(decoder(5));
+  const auto layers = [](int i) { return std::array{0, 1, 3, 5, 8}.at(static_cast<std::size_t>(i)); };
+  for (ValueInfo& v : g.mutable_values())
+    if (v.kind == ValueKind::Cache) v.cache.layer = layers(v.cache.layer);
+  std::map<int, int> places;
+  for (const ValueInfo& v : with_fleeting_caches(g, 8).values())
+    if (v.kind == ValueKind::Cache) places[v.cache.layer] = v.cache.place;
+  CHECK(places == std::map<int, int>{{0, 0}, {1, 1}, {3, 0}, {5, 1}, {8, CacheType::kStays}});
 }
 
 TEST_CASE("ids by hashes, means of rows and gates of streams refuse what does not fit") {

@@ -165,7 +165,7 @@ TEST_CASE("a fleeting cache in the same memory is the rows that are kept") {
   const CacheFormat format{DType::F16, DType::F16};
   std::vector<CacheType> types{{0, 2, 8, 8}, {1, 2, 8, 8}};
   host::HostCache keeper({.caches = types, .format = format, .n_blocks = 4});
-  types[1].fleeting = true;
+  types[1].place = 0;
   types[0].layer = 2;
   host::HostCache cache({.caches = types, .format = format, .n_blocks = 4});
   CHECK(kind_of([&] { cache.k(1); }) == ErrorKind::Internal);

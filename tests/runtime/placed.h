@@ -86,7 +86,7 @@ class Device final : public Backend {
   std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
     fleeting = 0;
     for (const CacheType& type : request.caches)
-      fleeting += type.fleeting && type.part == CacheType::Part::KeysValues ? 1 : 0;
+      fleeting += type.fleeting() && type.part == CacheType::Part::KeysValues ? 1 : 0;
     return inner_->allocate(request);
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {

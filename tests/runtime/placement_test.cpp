@@ -211,7 +211,7 @@ TEST_CASE("weights of long steps are brought, not kept", "[placement]") {
   const Graph largest = whole_model->graph({.tokens = 64, .sequences = 1, .outputs = 1});
   int fleeting = 0;
   for (const MemoryShare& share : whole_model->backend().memory({&largest, 1}))
-    for (const CacheType& cache : share.caches) fleeting += cache.fleeting;
+    for (const CacheType& cache : share.caches) fleeting += cache.fleeting() ? 1 : 0;
   CHECK(fleeting == 2);
   const auto kept = load({.layers = 2, .streams = false});
   CHECK(weights_of(*kept, "CPU") == here);
@@ -242,7 +242,7 @@ TEST_CASE("parts of other kinds of backends agree with the reference", "[placeme
 }
 
 TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[placement]") {
-  for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe", "glm4moe"}) {
+  for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe", "glm4moe", "grovemoe"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
     const auto tokens = random_tokens(kShortPrompt, 259, 3);
@@ -349,6 +349,25 @@ TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the
         CHECK(worst_difference(got, expected) <= 5e-3F * largest);
       }
     }
+  }
+}
+
+TEST_CASE("long prompts on a GPU bring the caches of layers between which others do not attend", "[placement]") {
+  constexpr std::size_t kPrompt = 400;
+  TinyOptions options = wide("deci", DType::Q8_0, 9);  // the first, the fifth and the last layer attend
+  options.context = 512;
+  Loader load(tiny_model(options));
+  const auto tokens = random_tokens(kPrompt, 259, 3);
+  const auto logits = [&](Model& model, std::size_t chunk) {
+    Session session(model, {.context = 512, .cache = {DType::F32, DType::F32}});
+    return logits_in_chunks(session, session.create(), tokens, chunk);
+  };
+  const auto expected = logits(*load({}, "reference"), kPrompt);
+  const auto model = if_built([&] { return load({.layers = 1}, "cuda"); });
+  if (!model) return;
+  for (const std::size_t chunk : {kPrompt, kPrompt / 2}) {
+    INFO("chunks of " << chunk);
+    CHECK(worst_difference(logits(*model, chunk), expected) <= 5e-3F * largest_of(expected));
   }
 }
 

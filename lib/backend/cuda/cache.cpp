@@ -45,7 +45,7 @@ CudaCache::CudaCache(const StateRequest& r, int carriers)
     total += aligned(checked_product(layer.k_block_bytes, static_cast<std::size_t>(n_blocks_)));
     layer.v_offset = total;
     total += aligned(checked_product(layer.v_block_bytes, static_cast<std::size_t>(n_blocks_)));
-    if (!c.fleeting) block_bytes_ += layer.k_block_bytes + layer.v_block_bytes;
+    if (!c.fleeting()) block_bytes_ += layer.k_block_bytes + layer.v_block_bytes;
     layers_.push_back(layer);
   }
   total = place_states(r.recurrent, total);
@@ -74,7 +74,7 @@ void CudaCache::keep_fleeting_in(CacheKeeper& keeper) {
   use_device(device_);
   std::map<CacheType::Part, std::size_t> most;
   for (const Layer& l : layers_) {
-    if (l.type.fleeting) most[l.type.part] = std::max(most[l.type.part], l.k_block_bytes + l.v_block_bytes);
+    if (l.type.fleeting()) most[l.type.part] = std::max(most[l.type.part], l.k_block_bytes + l.v_block_bytes);
   }
   std::size_t bytes = 0;
   for (const auto& [part, of_part] : most) bytes += of_part;
@@ -107,7 +107,7 @@ void CudaCache::for_each_part(std::int32_t block, F&& f) const {
   check(block >= 0 && block < n_blocks_, "a block of the cache");
   use_device(device_);
   for (const Layer& l : layers_) {
-    if (l.type.fleeting) continue;
+    if (l.type.fleeting()) continue;
     f(memory_.data() + l.k_offset + static_cast<std::size_t>(block) * l.k_block_bytes, l.k_block_bytes);
     if (l.v_block_bytes > 0)
       f(memory_.data() + l.v_offset + static_cast<std::size_t>(block) * l.v_block_bytes, l.v_block_bytes);

@@ -12,7 +12,7 @@ namespace llm::cuda {
 namespace {
 
 constexpr int kMostCarriers = 4;
-constexpr std::size_t kPlaces = 2;
+constexpr std::size_t kPlaces = CacheType::kPlaces;
 
 /// Keys or values of one layer, as they lie at its place.
 struct Side {
@@ -72,16 +72,17 @@ std::vector<FleetingLayer> fleeting_layers(const Graph& graph, const CudaCache& 
     if (!std::holds_alternative<Attention>(nodes[i].op)) continue;
     const CacheType& type = graph.info(nodes[i].in[1]).cache;
     const std::vector<CacheType> own_indexes = std::exchange(indexes, {});
-    if (!type.fleeting) continue;
+    if (!type.fleeting()) continue;
     check(nodes[append].out[0] == nodes[i].in[1], "attention reads what was appended last");
     std::vector<FleetingPlace> places{{type.part, cache.view(type)}};
     for (const CacheType& index : own_indexes) {
-      check(index.fleeting && index.layer == type.layer, "an index is brought with its layer's keys and values");
+      check(index.fleeting() && index.layer == type.layer, "an index is brought with its layer's keys and values");
       places.push_back({index.part, cache.view(index)});
     }
     const auto first =
         std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.layer == nodes[i].layer; });
-    layers.push_back({type.layer, std::move(places), static_cast<std::size_t>(first - nodes.begin()), append, i});
+    layers.push_back({type.layer, static_cast<std::size_t>(type.place), std::move(places),
+                      static_cast<std::size_t>(first - nodes.begin()), append, i});
     if (layers.size() > 1)
       check(layers.end()[-2].places[0].view.k != layers.back().places[0].view.k, "layers have places in turns");
   }

@@ -31,6 +31,7 @@ struct FleetingPlace {
 /// A graph's nodes that work on one layer's fleeting caches: its keys and values, and perhaps an index.
 struct FleetingLayer {
   int layer = 0;
+  std::size_t turn = 0;  ///< CacheType::place of its caches
   std::vector<FleetingPlace> places = {};
   std::size_t first = 0, append = 0, attention = 0;  ///< nodes; the first is of the layer, whatever it does
 };
@@ -87,8 +88,8 @@ class CacheStream {
   Errand errand(std::size_t i) const;
   std::size_t n_errands() const { return 2 * layers_.size(); }
   std::size_t pieces(const Errand& e) const { return e.way == Errand::Way::Bring ? past_.size() : fresh_.size(); }
-  /// Of the two: every other layer has the same (host::share_place).
-  std::size_t place(std::size_t layer) const { return static_cast<std::size_t>(layers_[layer].layer) % 2; }
+  /// Of the two: every other layer of those here has the same.
+  std::size_t place(std::size_t layer) const { return layers_[layer].turn; }
   bool is_ready(const Errand&) const;
   bool is_kept(std::size_t layer) const { return kept_[layer] == fresh_.size(); }
   bool is_over() const { return next_ == n_errands(); }
@@ -100,7 +101,8 @@ class CacheStream {
   static std::vector<std::unique_ptr<Carrier>> make_carriers(std::size_t block_bytes, int threads);
 
   CacheKeeper& keeper_;
-  std::array<Event, 2> appended_events_, left_events_;  ///< of the layer that has the place, or had it last
+  std::array<Event, CacheType::kPlaces> appended_events_,
+      left_events_;  ///< of the layer that has the place, or had it last
   std::vector<std::unique_ptr<Carrier>> carriers_;
 
   std::mutex mutex_;

@@ -893,7 +893,7 @@ std::string refusal(const Graph& graph, const Node& node) {
     return "the GPU attends to latents by keys that are selected one by one, not by blocks of them";
   const auto is_brought = [&](std::uint32_t id) {
     const CacheType& cache = graph.info(id).cache;
-    return cache.stride != 1 && cache.fleeting;
+    return cache.stride != 1 && cache.fleeting();
   };
   if (std::ranges::any_of(node.in, is_brought))
     return "indexes with a key for several positions are not brought to the GPU";

@@ -53,7 +53,9 @@ const std::int32_t* NodeSite::ids_of(std::uint32_t value) const {
       break;
   }
   const Node* const reshape = maker<Reshape>(graph_, value);
-  return reshape != nullptr ? ids_of(reshape->in[0]) : i32(value);
+  const bool is_part =
+      reshape != nullptr && reshape->in[0] != value;  // a value that arrives is its own (with_arrivals)
+  return is_part ? ids_of(reshape->in[0]) : i32(value);
 }
 
 NodeSite::Count NodeSite::counter(std::uint32_t value) const {
@@ -75,9 +77,11 @@ std::function<std::int64_t(const StepLaunch&)> NodeSite::elements(const ValueInf
 }
 
 AttentionMemory NodeSite::attention_memory(const CacheView& cache, const AttentionShape& shape) const {
-  const int capacity = graph_.bucket().tokens;
+  // The same for all programs, which share the memory: what a larger one found too small would stay beside it, since
+  // recorded steps know where it is.
+  const int most_tokens = std::max(graph_.bucket().tokens, 4 * kMaxColumns);
   AttentionMemory most;
-  for (int tokens = capacity > kMaxColumns ? 1 : capacity; tokens <= capacity; ++tokens) {
+  for (int tokens = 1; tokens <= most_tokens; ++tokens) {
     const AttentionMemory m = cuda::attention_memory(cache, shape, tokens, site_.cache.most_positions());
     most = {std::max(most.scratch, m.scratch), std::max(most.arrivals, m.arrivals)};
     if (tokens > kMaxColumns && m.arrivals == 0 && m.scratch == 0) break;  // more tokens are split no more

@@ -81,9 +81,8 @@ const std::byte* HostWeights::data(std::string_view name) const {
 }
 
 bool share_place(CacheType a, const CacheType& b) {
-  if (a.layer % 2 != b.layer % 2) return false;
   a.layer = b.layer;
-  return a.fleeting && a == b;
+  return a.fleeting() && a == b;
 }
 
 HostCache::HostCache(const StateRequest& r) : format_(r.format), n_blocks_(r.n_blocks), n_slots_(r.n_slots) {
@@ -97,7 +96,7 @@ HostCache::HostCache(const StateRequest& r) : format_(r.format), n_blocks_(r.n_b
     const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format_.k);
     const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format_.v);
     check(!by_place_.contains(place) && !fleeting_.contains(place), "one cache of each part per layer");
-    if (type.fleeting) {
+    if (type.fleeting()) {
       fleeting_.insert(place);
       continue;
     }

@@ -57,8 +57,7 @@ class HostWeights final : public WeightStore {
   std::vector<Pages> converted_;
 };
 
-/// Whether two caches, of different layers, have one place: fleeting ones of the same dimensions, every other layer, so
-/// that one layer's rows can come while the one before is worked on.
+/// Whether two caches, of different layers, share their memory: fleeting ones of one place and the same dimensions.
 bool share_place(CacheType, const CacheType&);
 
 /// Paged keys and values: blocks of kBlockPositions positions, in each the KV heads one after another. What lies inside

@@ -133,12 +133,12 @@ LLM_INLINE void prepare_column(const Column& col, i64 k0, i64 n, int i, TileColu
     __builtin_memcpy(out.d[i], col.scales + k0 / t.block, static_cast<std::size_t>(n / t.block) * sizeof(float));
   }
   const std::int16_t* sums = col.sums + k0 / 16;
-  if constexpr (kKeepsBias && t.bias != 0 && t.sub == 16) {
+  if constexpr (t.bias != 0 && t.sub == 16) {
     const V factor = splat32(-t.bias);
     for (i64 s = 0; s < n / 16; s += kWidth) store(out.bias[i] + s, mul32(widen16(sums + s), factor));
-  } else if constexpr (kKeepsBias && t.bias != 0 && t.sub == 32) {
+  } else if constexpr (t.bias != 0 && t.sub == 32) {
     for (i64 s = 0; s < n / 32; s += kWidth) store(out.bias[i] + s, pair_sums(sums + 2 * s, -t.bias));
-  } else if constexpr (kKeepsBias && t.bias != 0) {
+  } else if constexpr (t.bias != 0) {
     for (i64 b = 0; b < n / t.block; ++b) {
       std::int32_t sum = 0;
       for (int s = 0; s < 16; ++s) sum += sums[16 * b + s];
@@ -240,28 +240,34 @@ LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns<form>
 }
 #else
 /// int16 sums of two products are added up as long as they cannot overflow, then widened by a multiplication with
-/// `factor` (pairs of int16) per register of rows.
+/// `factor` (pairs of int16) per register of rows. Those of a sub-block start with what undoes its bias.
 template <PanelTraits t, int elements, int nc, Form form>
 LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const TileColumns<form>& cols, i64 k,
                                 Ahead& ahead) {
+  constexpr bool kStartsBiased = t.bias != 0 && t.scaled();
   constexpr int kMost = 32767 / (2 * 127 * t.max_abs);
   constexpr int kSteps = kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
   constexpr int kGroup = kSteps < elements / 4 ? kSteps : elements / 4;
+  static_assert(!kStartsBiased || kGroup == elements / 4);
 #pragma GCC unroll 8
   for (int g = 0; g < elements / 4; g += kGroup) {
     V sum[2][nc];
+    if constexpr (kStartsBiased) {
+#pragma GCC unroll 4
+      for (int c = 0; c < nc; ++c) sum[0][c] = sum[1][c] = splat32(cols.bias[c][k / t.sub] & 0xffff);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < kGroup; ++i) {
       const u8* at = q + (g + i) * 4 * kPanelRows;
       const V w0 = load(at), w1 = load(at + sizeof(V));
       if constexpr (form == Form::FewColumns) fetch_step(ahead);
-      const V m0 = t.bias != 0 ? abs8(w0) : w0, m1 = t.bias != 0 ? abs8(w1) : w1;
+      const V m0 = t.is_signed ? abs8(w0) : w0, m1 = t.is_signed ? abs8(w1) : w1;
 #pragma GCC unroll 4
       for (int c = 0; c < nc; ++c) {
         const V a = splat32(load_i32(cols.q[c] + k + 4 * (g + i)));
-        const V p0 = maddubs(m0, t.bias != 0 ? sign8(a, w0) : a), p1 = maddubs(m1, t.bias != 0 ? sign8(a, w1) : a);
-        sum[0][c] = i == 0 ? p0 : add16(sum[0][c], p0);
-        sum[1][c] = i == 0 ? p1 : add16(sum[1][c], p1);
+        const V p0 = maddubs(m0, t.is_signed ? sign8(a, w0) : a), p1 = maddubs(m1, t.is_signed ? sign8(a, w1) : a);
+        sum[0][c] = i == 0 && !kStartsBiased ? p0 : add16(sum[0][c], p0);
+        sum[1][c] = i == 0 && !kStartsBiased ? p1 : add16(sum[1][c], p1);
       }
     }
 #pragma GCC unroll 4
@@ -280,7 +286,8 @@ template <PanelTraits t, int nc, Form form>
 LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<form>& cols, i64 b, V* isum,
                                Ahead& ahead) {
   const u8* q = p.q + b * t.block * kPanelRows + row * 4;
-  for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
+  for (int c = 0; c < nc; ++c)
+    isum[2 * c] = isum[2 * c + 1] = t.bias != 0 && !t.scaled() ? splat32(cols.bias[c][b]) : zero();
   if constexpr (t.scaled()) {
     for (int s = 0; s < t.block / t.sub; ++s) {
       if constexpr (form == Form::ManyColumns) fetch_lines(ahead);
@@ -314,8 +321,7 @@ LLM_INLINE Sums<nc> sub_block_sums(const PanelMemory& p, int row, const TileColu
   const u8* q = p.q + (b * t.block + s * t.sub) * kPanelRows + row * 4;
   Sums<nc> sum;
 #pragma GCC unroll 8
-  for (int c = 0; c < nc; ++c)
-    sum.v[0][c] = sum.v[1][c] = kKeepsBias && t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
+  for (int c = 0; c < nc; ++c) sum.v[0][c] = sum.v[1][c] = t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
   if constexpr (t.sub <= 32) {
     add_products<t, t.sub, nc, form>(sum, q, cols, b * t.block + s * t.sub, ahead);
   } else {
@@ -438,9 +444,15 @@ template <PanelTraits t, int nc, Form form>
   work.ahead = ahead;
 }
 
-/// What a tile needs to know of a type: of a bias only whether there is one, and nothing where bytes are signed.
+/// What a tile needs to know of a type: of a bias only whether there is one, and the range of the stored bytes.
 constexpr PanelTraits tile_traits(PanelTraits t) {
-  t.bias = t.bias != 0 && (kKeepsBias || !kSums32) ? 1 : 0;
+#if defined(LLM_ISA_avx2)
+  t.max_abs += t.bias;
+  t.max_abs = t.bias == 0 ? t.max_abs : t.max_abs <= 8 ? 8 : t.max_abs <= 16 ? 16 : 32;
+#else
+  t.is_signed = false;
+#endif
+  t.bias = t.bias != 0 ? 1 : 0;
 #if defined(LLM_ISA_neondotprod)
   t.max_abs = 0;
 #endif

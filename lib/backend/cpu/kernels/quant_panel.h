@@ -2,7 +2,7 @@
 // unpacking per storage type, of a block of kBlock elements, of which kParts make a block of the file of kBytes; what
 // differs between types beyond that is in PanelTraits.
 //
-//   q      [k / 4][32 rows][4]  value + bias, unsigned (without kKeepsBias: the value, signed, where there is a bias)
+//   q      [k / 4][32 rows][4]  value + bias, unsigned, or the value (stores_bias())
 //   scale  [k / sub][32 rows]   int32 (without kSums32: twice as int16)
 //   min    [k / 2 min_sub][32 rows]  two int16
 //   d, dm  [k / block][32 rows] factors of a block's sum and of its minimums' sum
@@ -32,9 +32,24 @@ struct PanelTraits {
   int bias;     ///< of the stored bytes; undone through the sums of activations
   int max_abs;  ///< of the values, for the range of int16 sums
   Minimums minimums;
+  bool is_signed = false;  ///< the stored bytes
   constexpr bool scaled() const { return sub != block; }
   constexpr int min_pair() const { return minimums == Minimums::Per16 ? 32 : 64; }  ///< elements under two mins
 };
+
+/// Whether panels store values from -max_abs to max_abs with their bias. Products of unsigned and signed bytes are what
+/// x86 has instructions for. Without VNNI they are added up as int16, and so is what undoes the bias of a sub-block:
+/// both have to be small.
+constexpr bool stores_bias(int block, int sub, int bias, int max_abs) {
+  const int most = bias + max_abs;
+  const bool is_small = most <= 32 && (sub == block || 127 * bias * sub + 2 * 127 * most * sub / 4 <= 32767);
+  return kKeepsBias || (!kSums32 && is_small);
+}
+/// Traits of a type whose values have a bias.
+constexpr PanelTraits biased_traits(int block, int sub, int bias, int max_abs) {
+  const bool stored = stores_bias(block, sub, bias, max_abs);
+  return {block, sub, stored ? bias : 0, max_abs, Minimums::None, !stored};
+}
 
 /// Where one block of kWidth of the panel's rows goes.
 struct PanelBlock {
@@ -48,10 +63,15 @@ struct PanelBlock {
 /// Four consecutive elements of kWidth rows.
 LLM_INLINE void put(const PanelBlock& out, int element, V bytes) { store(out.q + element * kPanelRows, bytes); }
 
-/// A value in [0, 2 bias) as it is stored.
-template <int bias>
+/// value + bias, with its bias or without.
+template <int bias, bool with_bias>
 LLM_INLINE V biased(V a) {
-  return kKeepsBias ? a : sub8(a, splat8(bias));
+  return with_bias ? a : sub8(a, splat8(bias));
+}
+/// The same as a panel with these traits stores it.
+template <PanelTraits t, int bias>
+LLM_INLINE V stored(V a) {
+  return biased<bias, t.bias != 0>(a);
 }
 
 LLM_INLINE void put_scale(const PanelBlock& out, int sub, V scale) {
@@ -85,14 +105,14 @@ constexpr int rows_per_fetch() {
 
 struct PanelQ4_0 {
   static constexpr int kBytes = sizeof(BlockQ4_0), kParts = 1;
-  static constexpr PanelTraits traits{32, 32, 8, 8, Minimums::None};
+  static constexpr PanelTraits traits = biased_traits(32, 32, 8, 8);
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves(at));
     const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_0, qs); });
     for (int i = 0; i < 4; ++i) {
-      put(out, 4 * i, biased<8>(low_nibbles(x.v[i])));
-      put(out, 16 + 4 * i, biased<8>(high_nibbles(x.v[i])));
+      put(out, 4 * i, stored<traits, 8>(low_nibbles(x.v[i])));
+      put(out, 16 + 4 * i, stored<traits, 8>(high_nibbles(x.v[i])));
     }
   }
 };
@@ -123,7 +143,7 @@ LLM_INLINE V fifth_bits(V qh) {
 
 struct PanelQ5_0 {
   static constexpr int kBytes = sizeof(BlockQ5_0), kParts = 1;
-  static constexpr PanelTraits traits{32, 32, 16, 16, Minimums::None};
+  static constexpr PanelTraits traits = biased_traits(32, 32, 16, 16);
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     const Four head = load_rows(at);  // d, qh, ...
@@ -131,8 +151,8 @@ struct PanelQ5_0 {
     const V qh = or_(shr32<16>(head.v[0]), shl32<16>(head.v[1]));
     const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_0, qs); });
     repeat<4>([&](auto i) LLM_LAMBDA {
-      put(out, 4 * i, biased<16>(or_(low_nibbles(x.v[i]), fifth_bits<i>(qh))));
-      put(out, 16 + 4 * i, biased<16>(or_(high_nibbles(x.v[i]), fifth_bits<4 + i>(qh))));
+      put(out, 4 * i, stored<traits, 16>(or_(low_nibbles(x.v[i]), fifth_bits<i>(qh))));
+      put(out, 16 + 4 * i, stored<traits, 16>(or_(high_nibbles(x.v[i]), fifth_bits<4 + i>(qh))));
     });
   }
 };
@@ -155,7 +175,7 @@ struct PanelQ5_1 {
 
 struct PanelQ8_0 {
   static constexpr int kBytes = sizeof(BlockQ8_0), kParts = 1;
-  static constexpr PanelTraits traits{32, 32, 128, 128, Minimums::None};
+  static constexpr PanelTraits traits = biased_traits(32, 32, 128, 128);
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves(at));
@@ -219,7 +239,7 @@ struct PanelQ5_K {
 
 struct PanelQ6_K {
   static constexpr int kBytes = sizeof(BlockQ6_K), kParts = 1, kRowsPerFetch = 4;
-  static constexpr PanelTraits traits{256, 16, 32, 32, Minimums::None};
+  static constexpr PanelTraits traits = biased_traits(256, 16, 32, 32);
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, d); }));
@@ -235,8 +255,9 @@ struct PanelQ6_K {
             load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, ql) + 64 * h + 32 * p; });
         for (int i = 0; i < 8; ++i) {
           const int element = 128 * h + 32 * p + 4 * i;
-          put(out, element, biased<32>(or_and(low_nibbles(x.v[i]), shift16<4 - 2 * p>(high.v[i]), two_bits)));
-          put(out, element + 64, biased<32>(or_and(high_nibbles(x.v[i]), shift16<-2 * p>(high.v[i]), two_bits)));
+          put(out, element, stored<traits, 32>(or_and(low_nibbles(x.v[i]), shift16<4 - 2 * p>(high.v[i]), two_bits)));
+          put(out, element + 64,
+              stored<traits, 32>(or_and(high_nibbles(x.v[i]), shift16<-2 * p>(high.v[i]), two_bits)));
         }
       });
     }
@@ -274,42 +295,73 @@ struct PanelQ2_K {
   }
 };
 
+/// Twice as int16 each: the scales of Q3_K, from the last 16 bytes of a block (2 of qs, the scales, d) by rows.
+LLM_INLINE void unpack_scales_q3_k(const Four& tail, V* scale) {
+  V packed[3];
+  for (int i = 0; i < 3; ++i) packed[i] = or_(shr32<16>(tail.v[i]), shl32<16>(tail.v[i + 1]));
+  repeat<16>([&](auto s) LLM_LAMBDA {
+    const V low = and_(shr32<8 * (s % 4) + 4 * (s / 8)>(packed[s % 8 / 4]), splat32(0x0f));
+    const V high = and_(shr32<8 * (s % 4) + 2 * (s / 4)>(packed[2]), splat32(0x03));
+    const V value = or_(low, shl32<4>(high));
+    scale[s] = sub16(or_(value, shl32<16>(value)), splat16(32));
+  });
+}
+/// put(Constant<k>, element, q + 4) for all elements, four of each row at a time, 32 k + 128 h and more.
+template <class At, class Put>
+LLM_INLINE void unpack_quants_q3_k(const At& at, const Put& put) {
+  const V two_bits = splat8(0x03), bit = splat8(0x04);
+  repeat<2>([&](auto h) LLM_LAMBDA {
+    for (int odd = 0; odd < 2; ++odd) {
+      const Four high = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, hmask) + 16 * odd; });
+      const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, qs) + 32 * h + 16 * odd; });
+      repeat<4>([&](auto k) LLM_LAMBDA {
+        for (int i = 0; i < 4; ++i)
+          put(128 * h + 32 * k + 16 * odd + 4 * i,
+              or_and(and_(shr16<2 * k>(x.v[i]), two_bits), shift16<2 - (4 * h + k)>(high.v[i]), bit));
+      });
+    }
+  });
+}
+
+#if defined(LLM_ISA_avx2)
+
+struct PanelQ3_K {
+  static constexpr int kBytes = sizeof(BlockQ3_K), kParts = 1;
+  static constexpr PanelTraits traits = biased_traits(256, 16, 4, 4);
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
+    static_assert(traits.bias != 0);
+    const Four tail = load_rows([&](int r) LLM_LAMBDA { return at(r) + sizeof(BlockQ3_K) - 16; });
+    store_f(out.d, low_halves(shr32<16>(tail.v[3])));
+    V scale[16];
+    unpack_scales_q3_k(tail, scale);
+    for (int s = 0; s < 16; ++s) store(out.scale + s * kPanelRows, scale[s]);
+    unpack_quants_q3_k(at, [&](int element, V q) LLM_LAMBDA { put(out, element, q); });
+  }
+};
+
+#else
+
 struct PanelQ3_K {
   static constexpr int kBytes = sizeof(BlockQ3_K), kParts = 1;
   // minus quants times scales, -(q - 4) * scale: from -128 to 124; the sign is undone in d
-  static constexpr PanelTraits traits{256, 256, 128, 128, Minimums::None};
+  static constexpr PanelTraits traits = biased_traits(256, 256, 128, 128);
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
-    // the 16 bytes that end with the block: qs (2 of them), scales, d
     const Four tail = load_rows([&](int r) LLM_LAMBDA { return at(r) + sizeof(BlockQ3_K) - 16; });
     store_f(out.d, negate(low_halves(shr32<16>(tail.v[3]))));
-    V packed[3];
-    for (int i = 0; i < 3; ++i) packed[i] = or_(shr32<16>(tail.v[i]), shl32<16>(tail.v[i + 1]));
-    V scale[16];  // twice as int16
-    repeat<16>([&](auto s) LLM_LAMBDA {
-      const V low = and_(shr32<8 * (s % 4) + 4 * (s / 8)>(packed[s % 8 / 4]), splat32(0x0f));
-      const V high = and_(shr32<8 * (s % 4) + 2 * (s / 4)>(packed[2]), splat32(0x03));
-      const V value = or_(low, shl32<4>(high));
-      scale[s] = sub16(or_(value, shl32<16>(value)), splat16(32));
-    });
-    const V two_bits = splat8(0x03), bit = splat8(0x04), even = splat16(0x00ff), bias = splat16(kKeepsBias ? 128 : 0);
-    repeat<2>([&](auto h) LLM_LAMBDA {
-      for (int odd = 0; odd < 2; ++odd) {
-        const Four high = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, hmask) + 16 * odd; });
-        const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, qs) + 32 * h + 16 * odd; });
-        repeat<4>([&](auto k) LLM_LAMBDA {
-          const int element = 128 * h + 32 * k + 16 * odd;
-          const V s = scale[element / 16], base = add16(bias, shl16<2>(s));
-          for (int i = 0; i < 4; ++i) {
-            const V q = or_and(and_(shr16<2 * k>(x.v[i]), two_bits), shift16<2 - (4 * h + k)>(high.v[i]), bit);
-            const V low = sub16(base, mul16(and_(q, even), s)), up = sub16(base, mul16(shr16<8>(q), s));
-            put(out, element + 4 * i, or_(and_(low, even), shl16<8>(up)));
-          }
-        });
-      }
+    V scale[16];
+    unpack_scales_q3_k(tail, scale);
+    const V even = splat16(0x00ff), bias = splat16(traits.bias);
+    unpack_quants_q3_k(at, [&](int element, V q) LLM_LAMBDA {
+      const V s = scale[element / 16], base = add16(bias, shl16<2>(s));
+      const V low = sub16(base, mul16(and_(q, even), s)), up = sub16(base, mul16(shr16<8>(q), s));
+      put(out, element, or_(and_(low, even), shl16<8>(up)));
     });
   }
 };
+
+#endif
 
 }  // namespace llm::cpu::LLM_ISA::quant
 

@@ -5,8 +5,11 @@
 //   kBlock         elements under one factor and one activation scale: 256, 32 or 16
 //   kParts, kBytes such blocks in a block of the file, and its bytes
 //   kSub           elements under one integer scale: 16 or 32; kBlock if there is none
-//   kBias, kMin, kMax   a piece holds value + kBias, unsigned (without kKeepsBias: the value); range of the values
-//   pieces(at, put)     put(Constant<t>, V) for pieces t = 0, 1, ... of the blocks at(lane)
+//   kBias, kMin, kMax   of the values: value + kBias is not negative
+//   pieces<with_bias>(at, put)   put(Constant<t>, V) for pieces t = 0, 1, ... of the blocks at(lane): the values, or
+//                  unsigned with the bias
+//   rows(at, put)  where values are magnitudes and signs (kHasRows): put(Constant<t>, magnitudes, bits), as
+//                  with_signs() takes them
 //   scales(at)     where kSub < kBlock: per lane 16 int8, one per piece
 //   factors(at)    f32 factors of the blocks at(0) ... at(kWidth - 1)
 //   stream_factors(w)   optional: the same for kWidth neighbouring blocks at w
@@ -49,6 +52,20 @@ LLM_INLINE V splat_scale(V scales) {
   return sar32<24>(shuffle8(scales, splat128(ints_4(static_cast<int>(byte << 24 | 0x00808080)))));
 }
 
+/// Each element with a sign of its own: negated if bit i % 8 of byte i of `bits` is set.
+LLM_INLINE V with_signs(V a, V bits) { return negate_where(a, bits, splat128(longs_2(0x8040201008040201))); }
+
+/// Whether a stream multiplies magnitudes: what rows() has is not put together, signs go to the activations.
+template <class W>
+inline constexpr bool kSignsApart = requires {
+  W::kHasRows;
+};
+
+/// Whether a stream multiplies other weights with their bias. A product of unsigned and signed bytes takes three
+/// instructions less than one of signed bytes, so AVX2 does so too where int16 sums of products leave room for it.
+template <class W>
+inline constexpr bool kStreamsBias = !kSignsApart<W> && (kKeepsBias || (!kSums32 && W::kMax + W::kBias <= 32));
+
 /// Adds up a block's pieces as they come; `W` as above.
 template <class W, int nc, class Act, class Fetch>
 class PieceSums {
@@ -62,10 +79,14 @@ class PieceSums {
     repeat<nc>([&](auto c) LLM_LAMBDA { isum_[c] = kUnbias ? unbias(act(c, kPieces), act(c, kPieces + 1)) : zero(); });
   }
 
-  template <int t>
-  LLM_INLINE void add(Constant<t>, V w) {
+  /// `w`: a piece, or its magnitudes and signs as rows() has them.
+  template <int t, class... Weights>
+  LLM_INLINE void add(Constant<t>, const Weights&... w) {
     constexpr bool kFirst = t % kRun == 0, kLast = t % kRun == kRun - 1;
-    repeat<nc>([&](auto c) LLM_LAMBDA { run_[c] = kFirst ? product(w, act_(c, t)) : product(run_[c], w, act_(c, t)); });
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+      const Operands x = operands(act_(c, t), w...);
+      run_[c] = kFirst ? dot(x.weights, x.activations) : dot(run_[c], x.weights, x.activations);
+    });
     if constexpr (kLast) end_run<t>();
     constexpr int kPoints = kPieces < 2 ? 1 : kPieces / 2;
     if constexpr (t % 2 == 1 || kPieces == 1) fetch_(Constant<t / 2>{}, Constant<kPoints>{}, isum_[0]);
@@ -74,21 +95,24 @@ class PieceSums {
  private:
   static constexpr int kPieces = W::kBlock / 16;
   static constexpr bool kScaled = W::kSub != W::kBlock;
-  static constexpr bool kUnbias = kKeepsBias && W::kBias != 0 && W::kBlock == 256;
-  static constexpr int kTop = kKeepsBias ? W::kMax + W::kBias : (W::kMax > -W::kMin ? W::kMax : -W::kMin);
+  static constexpr bool kUnbias = kStreamsBias<W> && W::kBlock == 256;
+  static constexpr int kTop = kStreamsBias<W> ? W::kMax + W::kBias : (W::kMax > -W::kMin ? W::kMax : -W::kMin);
   /// Pieces that are added up before they are scaled. Without kSums32 the sums are of int16: two products per piece.
   static constexpr int kMost = kSums32 ? kPieces : 32767 / (2 * 127 * kTop);
   static constexpr int kRun = kMost < W::kSub / 16 ? (kMost < 1 ? 1 : kMost) : W::kSub / 16;
   /// Whether the int32 sums of a run fit into int16: then two runs are scaled at once, where that is cheaper.
   static constexpr bool kPaired = kKeepsBias && kScaled && 4 * kRun * kTop * 127 <= 32767;
 
-  LLM_INLINE static V product(V w, V a) {
+  struct Operands {
+    V weights, activations;
+  };
+  LLM_INLINE static Operands operands(V a, V w) {
 #if defined(LLM_ISA_avx2)
-    if constexpr (W::kBias != 0) return maddubs(abs8(w), sign8(a, w));
+    if constexpr (!kStreamsBias<W>) return {abs8(w), sign8(a, w)};
 #endif
-    return dot(w, a);
+    return {w, a};
   }
-  LLM_INLINE static V product(V sum, V w, V a) { return kSums32 ? dot(sum, w, a) : add16(sum, product(w, a)); }
+  LLM_INLINE static Operands operands(V a, V magnitudes, V bits) { return {magnitudes, with_signs(a, bits)}; }
 
   /// - kBias * sum over pieces of scale * sum of activations
   LLM_INLINE V unbias(V sums_low, V sums_high) const {
@@ -126,10 +150,9 @@ class PieceSums {
 template <class W>
 struct StreamOf : W::Form {
   static constexpr int kBlock = W::kBlock, kBytes = W::kBytes, kParts = W::kParts, kBias = W::kBias;
-  static constexpr bool kBiased = kKeepsBias && kBias != 0;
-  static constexpr StreamSums kSums = !kBiased        ? StreamSums::None
-                                      : kBlock == 256 ? StreamSums::Per16
-                                                      : StreamSums::Bias;
+  static constexpr StreamSums kSums = !kStreamsBias<W> ? StreamSums::None
+                                      : kBlock == 256  ? StreamSums::Per16
+                                                       : StreamSums::Bias;
   static constexpr int kActs = kBlock / 16 + (kSums == StreamSums::Per16 ? 2 : 0);
   static constexpr bool kHasMins = false;
 
@@ -144,7 +167,10 @@ struct StreamOf : W::Form {
     V scales = zero();
     if constexpr (W::kSub != W::kBlock) scales = W::scales(at);
     PieceSums<W, nc, Act, Fetch> sums(scales, act, fetch, isum);
-    W::pieces(at, [&](auto t, V piece) LLM_LAMBDA { sums.add(t, piece); });
+    if constexpr (kSignsApart<W>)
+      W::rows(at, [&](auto t, V magnitudes, V bits) LLM_LAMBDA { sums.add(t, magnitudes, bits); });
+    else
+      W::template pieces<kStreamsBias<W>>(at, [&](auto t, V piece) LLM_LAMBDA { sums.add(t, piece); });
   }
 
   LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
@@ -160,8 +186,8 @@ struct PanelOf {
   static constexpr int kBytes = W::kBytes, kParts = W::kParts;
   /// The range is rounded up to the next that changes a tile: types share the code of their tiles.
   static constexpr int kRange = W::kMax > -W::kMin ? W::kMax : -W::kMin;
-  static constexpr int kRounded = kRange <= 16 ? 16 : kRange <= 32 ? 32 : kRange <= 64 ? 64 : 128;
-  static constexpr PanelTraits traits{W::kBlock, W::kSub, W::kBias, kRounded, Minimums::None};
+  static constexpr int kRounded = kRange <= 4 ? 4 : kRange <= 16 ? 16 : kRange <= 32 ? 32 : kRange <= 64 ? 64 : 128;
+  static constexpr PanelTraits traits = biased_traits(W::kBlock, W::kSub, W::kBias, kRounded);
 
   template <class At>
   LLM_INLINE static void unpack(const At& block, int part, const PanelBlock& out) {
@@ -170,7 +196,7 @@ struct PanelOf {
     V pieces[4][kPieces], scales[4];
     const auto unpack_rows = [&](int j) LLM_LAMBDA {  // as load_rows() takes them
       const auto rows = [&](int b) LLM_LAMBDA { return at(4 * b + j); };
-      W::pieces(rows, [&](auto t, V piece) LLM_LAMBDA { pieces[j][t] = piece; });
+      W::template pieces<traits.bias != 0>(rows, [&](auto t, V piece) LLM_LAMBDA { pieces[j][t] = piece; });
       if constexpr (W::kSub != W::kBlock) scales[j] = W::scales(rows);
     };
     if constexpr (kPieces <= 2) {  // they stay in registers

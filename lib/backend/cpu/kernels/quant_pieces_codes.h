@@ -10,18 +10,18 @@
 namespace llm::cpu::LLM_ISA::quant {
 
 /// The 16 values as pieces hold them, in each lane.
-template <int bias>
+template <int bias, bool with_bias>
 LLM_INLINE V value_table(const std::int8_t* values) {
-  return add8(splat128(load16(values)), splat8(kKeepsBias ? bias : 0));
+  return add8(splat128(load16(values)), splat8(with_bias ? bias : 0));
 }
 
 struct WeightsIQ4_NL {
   using Form = Inline;
   static constexpr int kBlock = 32, kParts = 1, kBytes = sizeof(BlockIQ4_NL), kSub = 32;
   static constexpr int kBias = 128, kMin = -127, kMax = 113;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
-    const V table = value_table<kBias>(kValuesIQ4), q = bytes_at(at, offsetof(BlockIQ4_NL, qs));
+    const V table = value_table<kBias, with_bias>(kValuesIQ4), q = bytes_at(at, offsetof(BlockIQ4_NL, qs));
     put(Constant<0>{}, shuffle8(table, low_nibbles(q)));
     put(Constant<1>{}, shuffle8(table, high_nibbles(q)));
   }
@@ -38,9 +38,9 @@ struct WeightsIQ4_XS {
   using Form = Inline;
   static constexpr int kBlock = 256, kParts = 1, kBytes = sizeof(BlockIQ4_XS), kSub = 32;
   static constexpr int kBias = 128, kMin = -127, kMax = 113;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
-    const V table = value_table<kBias>(kValuesIQ4);
+    const V table = value_table<kBias, with_bias>(kValuesIQ4);
     repeat<8>([&](auto g) LLM_LAMBDA {
       const V q = bytes_at(at, offsetof(BlockIQ4_XS, qs) + 16 * g);
       put(Constant<2 * g>{}, shuffle8(table, low_nibbles(q)));
@@ -76,12 +76,21 @@ LLM_INLINE F e4m3_halves(V x) {
   return as_f(sub32(bits(value), and_(bits(value), is_nan)));
 }
 
+#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
+/// The same of 8 bytes.
+LLM_INLINE F e4m3_halves(Lane bytes) {
+  const Lane words = _mm_cvtepu8_epi16(bytes), is_nan = _mm_cmpeq_epi16(words, words_8(0x7f));
+  const Lane magnitudes = _mm_andnot_si128(is_nan, _mm_and_si128(words, words_8(0x7f)));
+  return mul(_mm256_cvtph_ps(_mm_slli_epi16(magnitudes, 7)), splat_f(0x1p7f));
+}
+#endif
+
 struct WeightsMXFP4 {
   static constexpr int kBlock = 32, kParts = 1, kBytes = sizeof(BlockMXFP4), kSub = 32;
   static constexpr int kBias = 16, kMin = -12, kMax = 12;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
-    const V table = value_table<kBias>(kValuesE2M1), q = bytes_at(at, offsetof(BlockMXFP4, qs));
+    const V table = value_table<kBias, with_bias>(kValuesE2M1), q = bytes_at(at, offsetof(BlockMXFP4, qs));
     put(Constant<0>{}, shuffle8(table, low_nibbles(q)));
     put(Constant<1>{}, shuffle8(table, high_nibbles(q)));
   }
@@ -118,15 +127,20 @@ struct WeightsNVFP4 {
   using Form = Inline;
   static constexpr int kBlock = 16, kParts = 4, kBytes = sizeof(BlockNVFP4), kSub = 16;
   static constexpr int kBias = 16, kMin = -12, kMax = 12;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V q = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockNVFP4, qs) + 8 * at(b).part; });
-    put(Constant<0>{}, shuffle8(value_table<kBias>(kValuesE2M1), low64(low_nibbles(q), high_nibbles(q))));
+    put(Constant<0>{}, shuffle8(value_table<kBias, with_bias>(kValuesE2M1), low64(low_nibbles(q), high_nibbles(q))));
   }
   template <class At>
   LLM_INLINE static F factors(const At& at) {
     return e4m3_halves(byte_elements([&](int i) LLM_LAMBDA { return at(i).block + at(i).part; }));
   }
+#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
+  LLM_INLINE static F stream_factors(const u8* w) {
+    return e4m3_halves(_mm_unpacklo_epi32(load4(w), load4(w + kBytes)));
+  }
+#endif
 };
 
 using StreamNVFP4 = StreamOf<WeightsNVFP4>;
@@ -138,7 +152,7 @@ struct PanelNVFP4 {
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     static_assert(offsetof(BlockNVFP4, qs) == 4);
-    const V table = value_table<WeightsNVFP4::kBias>(kValuesE2M1), scales = load_rows(at).v[0];
+    const V table = value_table<WeightsNVFP4::kBias, traits.bias != 0>(kValuesE2M1), scales = load_rows(at).v[0];
     const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockNVFP4, qs); });
     repeat<4>([&](auto part) LLM_LAMBDA {
       store_f(out.d + part * kPanelRows, e4m3_halves(and_(shr32<8 * part>(scales), splat32(0xff))));
@@ -155,14 +169,14 @@ struct WeightsQ1_0 {
   using Form = Inline;
   static constexpr int kBlock = 32, kParts = 4, kBytes = sizeof(BlockQ1_0), kSub = 32;
   static constexpr int kBias = 1, kMin = -1, kMax = 1;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V q = lanes4([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockQ1_0, qs) + 4 * at(b).part; });
     const V bit = splat128(longs_2(0x8040201008040201));
     repeat<2>([&](auto t) LLM_LAMBDA {
       constexpr int kFirst = 2 * t * 0x01010101, kSecond = (2 * t + 1) * 0x01010101;
       const V bytes = shuffle8(q, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
-      put(t, biased<kBias>(add_where(zero(), bytes, bit, splat8(2))));
+      put(t, biased<kBias, with_bias>(add_where(zero(), bytes, bit, splat8(2))));
     });
   }
   template <class At>
@@ -178,13 +192,13 @@ struct WeightsQ2_0 {
   using Form = Inline;
   static constexpr int kBlock = 32, kParts = 2, kBytes = sizeof(BlockQ2_0), kSub = 32;
   static constexpr int kBias = 1, kMin = -1, kMax = 2;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V q = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockQ2_0, qs) + 8 * at(b).part; });
     const V four_bits = low8(low_nibbles(q), high_nibbles(q)), two = splat8(0x03);
     const V even = and_(four_bits, two), odd = and_(shr16<2>(four_bits), two);
-    put(Constant<0>{}, biased<kBias>(low8(even, odd)));
-    put(Constant<1>{}, biased<kBias>(high8(even, odd)));
+    put(Constant<0>{}, biased<kBias, with_bias>(low8(even, odd)));
+    put(Constant<1>{}, biased<kBias, with_bias>(high8(even, odd)));
   }
   template <class At>
   LLM_INLINE static F factors(const At& at) {
@@ -206,17 +220,17 @@ struct WeightsTQ1_0 {
   }
   LLM_INLINE static V next(V fraction) { return add8(add8(fraction, fraction), fraction); }
 
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     V a = bytes_at(at, 0), b = bytes_at(at, 16), c = bytes_at(at, 32);
     repeat<5>([&](auto p) LLM_LAMBDA {
-      put(Constant<2 * p>{}, biased<kBias>(digit(a)));
-      put(Constant<2 * p + 1>{}, biased<kBias>(digit(b)));
+      put(Constant<2 * p>{}, biased<kBias, with_bias>(digit(a)));
+      put(Constant<2 * p + 1>{}, biased<kBias, with_bias>(digit(b)));
       a = next(a);
       b = next(b);
     });
     repeat<5>([&](auto p) LLM_LAMBDA {
-      put(Constant<10 + p>{}, biased<kBias>(digit(c)));
+      put(Constant<10 + p>{}, biased<kBias, with_bias>(digit(c)));
       c = next(c);
     });
     // 4 bytes, of which element j of a lane is multiplied by 3^j
@@ -224,7 +238,7 @@ struct WeightsTQ1_0 {
     const V four = shuffle8(q, splat128(ints_4(0x03020100))), even = splat16(0x00ff);
     const V power = splat128(words_8(1, 1, 3, 3, 9, 9, 27, 27));
     const V low = and_(mul16(and_(four, even), power), even), high = shl16<8>(mul16(shr16<8>(four), power));
-    put(Constant<15>{}, biased<kBias>(digit(or_(low, high))));
+    put(Constant<15>{}, biased<kBias, with_bias>(digit(or_(low, high))));
   }
   template <class At>
   LLM_INLINE static F factors(const At& at) {
@@ -236,14 +250,14 @@ struct WeightsTQ2_0 {
   using Form = InLoop;
   static constexpr int kBlock = 256, kParts = 1, kBytes = sizeof(BlockTQ2_0), kSub = 256;
   static constexpr int kBias = 1, kMin = -1, kMax = 2;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V two = splat8(0x03);
     repeat<2>([&](auto h) LLM_LAMBDA {
       const V q0 = bytes_at(at, 32 * h), q1 = bytes_at(at, 32 * h + 16);
       repeat<4>([&](auto k) LLM_LAMBDA {
-        put(Constant<8 * h.value + 2 * k.value>{}, biased<kBias>(and_(shr16<2 * k>(q0), two)));
-        put(Constant<8 * h.value + 2 * k.value + 1>{}, biased<kBias>(and_(shr16<2 * k>(q1), two)));
+        put(Constant<8 * h.value + 2 * k.value>{}, biased<kBias, with_bias>(and_(shr16<2 * k>(q0), two)));
+        put(Constant<8 * h.value + 2 * k.value + 1>{}, biased<kBias, with_bias>(and_(shr16<2 * k>(q1), two)));
       });
     });
   }
@@ -252,6 +266,41 @@ struct WeightsTQ2_0 {
     return halves_at(at, offsetof(BlockTQ2_0, d));
   }
 };
+
+/// Two of four elements are taken out of their byte as they are, and count four times: a shift less. With unsigned
+/// weights on every set of instructions.
+struct StreamTQ2_0 : InLoop {
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockTQ2_0), kParts = 1, kActs = 18, kBias = WeightsTQ2_0::kBias;
+  static constexpr StreamSums kSums = StreamSums::Per16;
+  static constexpr bool kHasMins = false;
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+    V once[nc], four_times[nc];  // without kSums32 int16: 12 * 127 * 2 * 8 at most
+    repeat<nc>([&](auto c) LLM_LAMBDA { once[c] = four_times[c] = zero(); });
+    repeat<4>([&](auto i) LLM_LAMBDA {
+      constexpr int kHalf = i / 2, kShift = i % 2 * 4, kFirst = 8 * kHalf + kShift;
+      const V q0 = shift16<-kShift>(piece<StreamTQ2_0>(w, offsetof(BlockTQ2_0, qs) + 32 * kHalf));
+      const V q1 = shift16<-kShift>(piece<StreamTQ2_0>(w, offsetof(BlockTQ2_0, qs) + 32 * kHalf + 16));
+      const auto add = [&](V* sums, int mask, int t) LLM_LAMBDA {
+        const V w0 = and_(q0, splat8(mask)), w1 = and_(q1, splat8(mask));
+        repeat<nc>([&](auto c) LLM_LAMBDA { sums[c] = dot(dot(sums[c], w0, act(c, t)), w1, act(c, t + 1)); });
+      };
+      add(once, 0x03, kFirst);
+      add(four_times, 0x0c, kFirst + 2);
+      fetch(Constant<i>{}, Constant<4>{}, once[0]);
+    });
+    const V minus = splat16(-kBias);
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+      const V unbiased = madd16(madd16(minus, act(c, 16)), minus, act(c, 17));
+      isum[c] = add32(add32(unbiased, widen(once[c])), sar32<2>(widen(four_times[c])));
+    });
+  }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
+    d = block_halves<StreamTQ2_0>(w, offsetof(BlockTQ2_0, d));
+  }
+};
+
+using PanelTQ2_0 = PanelOf<WeightsTQ2_0>;
 
 }  // namespace llm::cpu::LLM_ISA::quant
 

@@ -17,18 +17,19 @@ namespace llm::cpu::LLM_ISA::quant {
 /// Unpacks in a function of its own, which all callers share: the pieces of a group take hundreds of instructions.
 template <class Unpack>
 struct OutOfLine : Unpack {
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const u8* blocks[kLanes];
     for (int b = 0; b < kLanes; ++b) blocks[b] = at(b).block;
     V all[16];
-    unpack(blocks, all);
+    unpack<with_bias>(blocks, all);
     repeat<16>([&](auto t) LLM_LAMBDA { put(t, all[t]); });
   }
 
  private:
+  template <bool with_bias>
   [[gnu::noinline]] static void unpack(const u8* const* blocks, V* all) {
-    Unpack::pieces(
+    Unpack::template pieces<with_bias>(
         [&](int b) LLM_LAMBDA {
           return Place{blocks[b], 0};
         },
@@ -109,13 +110,18 @@ LLM_INLINE V spread_bytes(V a) {
   return shuffle8(a, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
 }
 
-/// Magnitudes with the signs of their block, one bit per element in two registers, as a piece.
-template <int bias, int t>
-LLM_INLINE V with_signs(V magnitudes, const V* signs) {
-  const V bit = splat128(longs_2(0x8040201008040201));
-  const V value = negate_where(magnitudes, spread_bytes<t % 8>(signs[t / 8]), bit);
-  return kKeepsBias ? add8(value, splat8(bias)) : value;
-}
+/// Of types with rows of magnitudes, whose signs are a bit for each element in two registers.
+template <class Rows>
+struct SignedRows : Rows {
+  static constexpr bool kHasRows = true;
+  template <bool with_bias, class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    Rows::rows(at, [&](auto t, V magnitudes, V bits) LLM_LAMBDA {
+      const V value = with_signs(magnitudes, bits);
+      put(t, with_bias ? add8(value, splat8(Rows::kBias)) : value);
+    });
+  }
+};
 
 /// seven_signs() of each byte.
 LLM_INLINE V seven_signs(V index) {
@@ -146,7 +152,7 @@ LLM_INLINE V as_words(V bytes) {
   return half == 0 ? words_low(bytes) : words_high(bytes);
 }
 
-struct UnpackIQ2_XXS : GridWeights {
+struct RowsIQ2_XXS : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ2_XXS), kSub = 32, kBias = 64, kMin = -43, kMax = 43;
   static constexpr int kQs = offsetof(BlockIQ2_XXS, qs);
   template <int half, class At>
@@ -165,11 +171,12 @@ struct UnpackIQ2_XXS : GridWeights {
     }
   }
   template <class At, class Put>
-  LLM_INLINE static void pieces(const At& at, const Put& put) {
+  LLM_INLINE static void rows(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
     const auto number = numbers(at);
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ2_XXS.rows, number), signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ2_XXS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -181,10 +188,10 @@ struct UnpackIQ2_XXS : GridWeights {
   }
 };
 
-struct UnpackIQ2_XS : GridWeights {
+struct RowsIQ2_XS : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ2_XS), kSub = 16, kBias = 64, kMin = -43, kMax = 43;
   template <class At, class Put>
-  LLM_INLINE static void pieces(const At& at, const Put& put) {
+  LLM_INLINE static void rows(const At& at, const Put& put) {
     RowNumbers<32> number;
     V index[4];
     for (int i = 0; i < 4; ++i) {
@@ -193,8 +200,9 @@ struct UnpackIQ2_XS : GridWeights {
       index[i] = shr16<9>(q);
     }
     const V signs[2] = {seven_signs(pack16(index[0], index[1])), seven_signs(pack16(index[2], index[3]))};
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ2_XS.rows, number), signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ2_XS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -206,10 +214,10 @@ struct UnpackIQ2_XS : GridWeights {
   }
 };
 
-struct UnpackIQ2_S : GridWeights {
+struct RowsIQ2_S : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ2_S), kSub = 16, kBias = 64, kMin = -43, kMax = 43;
   template <class At, class Put>
-  LLM_INLINE static void pieces(const At& at, const Put& put) {
+  LLM_INLINE static void rows(const At& at, const Put& put) {
     RowNumbers<32> number;
     const V top = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockIQ2_S, qh); });
     const V place = splat128(words_8(256, 64, 16, 4, 256, 64, 16, 4));  // to bits 8 and 9
@@ -221,8 +229,9 @@ struct UnpackIQ2_S : GridWeights {
       number.set(i, or_and(low, mul16(two, place), splat16(0x300)));
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ2_S, signs)), bytes_at(at, offsetof(BlockIQ2_S, signs) + 16)};
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ2_S.rows, number), signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ2_S.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -234,7 +243,7 @@ struct UnpackIQ2_S : GridWeights {
   }
 };
 
-struct UnpackIQ3_XXS : GridWeights {
+struct RowsIQ3_XXS : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ3_XXS), kSub = 32, kBias = 64, kMin = -62, kMax = 62;
   template <int half, class At>
   LLM_INLINE static V words(const At& at) {
@@ -252,11 +261,12 @@ struct UnpackIQ3_XXS : GridWeights {
     }
   }
   template <class At, class Put>
-  LLM_INLINE static void pieces(const At& at, const Put& put) {
+  LLM_INLINE static void rows(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
     const auto number = numbers(at);
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ3_XXS.rows, number), signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ3_XXS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -268,10 +278,10 @@ struct UnpackIQ3_XXS : GridWeights {
   }
 };
 
-struct UnpackIQ3_S : GridWeights {
+struct RowsIQ3_S : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ3_S), kSub = 32, kBias = 16, kMin = -15, kMax = 15;
   template <class At, class Put>
-  LLM_INLINE static void pieces(const At& at, const Put& put) {
+  LLM_INLINE static void rows(const At& at, const Put& put) {
     RowNumbers<64> number;
     const V top = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockIQ3_S, qh); });
     const V place = splat128(words_8(256, 128, 64, 32, 16, 8, 4, 2));  // to bit 8
@@ -281,8 +291,9 @@ struct UnpackIQ3_S : GridWeights {
       number.set(i, or_and(low, mul16(byte, place), splat16(0x100)));
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ3_S, signs)), bytes_at(at, offsetof(BlockIQ3_S, signs) + 16)};
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ3_S.rows, number), signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ3_S.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -299,14 +310,13 @@ struct UnpackIQ3_S : GridWeights {
 /// 8 * row + delta, where delta is -1 for rows whose byte of `negative` has its top bit, else 1.
 template <int bias, int t>
 LLM_INLINE V ternary_piece(V rows, const V* negative) {
-  const V delta =
-      spread_bytes<t % 8>(sub8(splat8((kKeepsBias ? bias : 0) + 1), and_(shr16<6>(negative[t / 8]), splat8(2))));
+  const V delta = spread_bytes<t % 8>(sub8(splat8(bias + 1), and_(shr16<6>(negative[t / 8]), splat8(2))));
   return add8(and_(shl16<3>(rows), splat8(-8)), delta);
 }
 
 struct UnpackIQ1_S : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ1_S), kSub = 32, kBias = 16, kMin = -9, kMax = 9;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     RowNumbers<32> number;
     const V top = bytes_at(at, offsetof(BlockIQ1_S, qh));
@@ -323,8 +333,9 @@ struct UnpackIQ1_S : GridWeights {
     const V negative[2] = {
         shuffle8(top, splat128(bytes_16(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7))),
         shuffle8(top, splat128(bytes_16(9, 9, 9, 9, 11, 11, 11, 11, 13, 13, 13, 13, 15, 15, 15, 15)))};
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows<t>(kGridIQ1.rows, number), negative)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, ternary_piece < with_bias ? kBias : 0, t > (piece_of_rows<t>(kGridIQ1.rows, number), negative));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -338,7 +349,7 @@ struct UnpackIQ1_S : GridWeights {
 
 struct UnpackIQ1_M : GridWeights {
   static constexpr int kBytes = sizeof(BlockIQ1_M), kSub = 16, kBias = 16, kMin = -9, kMax = 9;
-  template <class At, class Put>
+  template <bool with_bias, class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     RowNumbers<32> number;
     const V top = bytes_at(at, offsetof(BlockIQ1_M, qh));
@@ -348,8 +359,9 @@ struct UnpackIQ1_M : GridWeights {
       number.set(i, or_(as_words<i % 2>(bytes_at(at, offsetof(BlockIQ1_M, qs) + i / 2 * 16)), high));
     });
     const V negative[2] = {shl16<4>(nibbles[0]), shl16<4>(nibbles[1])};
-    repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows<t>(kGridIQ1.rows, number), negative)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, ternary_piece < with_bias ? kBias : 0, t > (piece_of_rows<t>(kGridIQ1.rows, number), negative));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -368,11 +380,11 @@ struct UnpackIQ1_M : GridWeights {
   }
 };
 
-using WeightsIQ2_XXS = OutOfLine<UnpackIQ2_XXS>;
-using WeightsIQ2_XS = OutOfLine<UnpackIQ2_XS>;
-using WeightsIQ2_S = OutOfLine<UnpackIQ2_S>;
-using WeightsIQ3_XXS = OutOfLine<UnpackIQ3_XXS>;
-using WeightsIQ3_S = OutOfLine<UnpackIQ3_S>;
+using WeightsIQ2_XXS = OutOfLine<SignedRows<RowsIQ2_XXS>>;
+using WeightsIQ2_XS = OutOfLine<SignedRows<RowsIQ2_XS>>;
+using WeightsIQ2_S = OutOfLine<SignedRows<RowsIQ2_S>>;
+using WeightsIQ3_XXS = OutOfLine<SignedRows<RowsIQ3_XXS>>;
+using WeightsIQ3_S = OutOfLine<SignedRows<RowsIQ3_S>>;
 using WeightsIQ1_S = OutOfLine<UnpackIQ1_S>;
 using WeightsIQ1_M = OutOfLine<UnpackIQ1_M>;
 
