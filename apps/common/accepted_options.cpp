@@ -35,7 +35,15 @@ constexpr AcceptedValue kValues[] = {
     {"--cpu-strict", "0", "0", "#", "threads may move among the processors that they are given"},
 };
 
+constexpr AcceptedValue kSwitches[] = {
+    {"--repack", "0", "0", "1", "weights always stay as they are in the file"},
+    {"--direct-io", "0", "0", "1", "the file is mapped, or read through the system's cache"},
+    {"--embeddings", "0", "0", "1", "models are run for the text that they generate"},
+};
+
 bool is_refused(const AcceptedValue& v, const std::string& text) {
+  if (const std::size_t comma = text.find(','); comma != std::string::npos)  // llama-bench's lists
+    return is_refused(v, text.substr(0, comma)) || is_refused(v, text.substr(comma + 1));
   const bool number = !text.empty() && text.find_first_not_of("-0123456789") == std::string::npos;
   return has_name(v.refused, text) || (number && has_name(v.refused, "#"));
 }
@@ -56,6 +64,10 @@ void add_value(Command& cli, const AcceptedValue& v) {
 }
 
 }  // namespace
+
+void add_accepted_switches(Command& cli) {
+  for (const AcceptedValue& v : kSwitches) add_value(cli, v);
+}
 
 void add_accepted_flag(Command& cli, const std::string& names, const std::string& meaning) {
   cli.add_flag_callback(

@@ -10,6 +10,8 @@ namespace llm::app {
 
 /// Those of every program that runs a model; they are in a group of their own, and so is what is added behind them.
 void add_accepted_options(Command&);
+/// Those of llama-bench's that have 0 or 1 behind them.
+void add_accepted_switches(Command&);
 /// One that has its meaning in some programs alone.
 void add_accepted_flag(Command&, const std::string& names, const std::string& meaning);
 

@@ -31,7 +31,6 @@ namespace llm::app {
 namespace {
 
 constexpr int kBrokenPipeExit = 128 + SIGPIPE;
-constexpr int kMaxThreads = 1024;
 
 /// A closed standard stream is opened on something that refuses what we do with it; otherwise the next file that is
 /// opened would take its number and get our output.
@@ -236,9 +235,7 @@ void add_threads_option(Command& cli, int& threads) {
       ->take_last();
 }
 
-void add_model_options(Command& cli, ModelOptions& options) {
-  add_model_place_options(cli, options);
-  add_threads_option(cli, options.threads);
+void add_loading_options(Command& cli, ModelOptions& options) {
   const auto set_prompt_threads = [&options](const std::string& text) {
     options.prompt_threads = static_cast<int>(std::max<std::int64_t>(parse_integer("-tb", text, -1, kMaxThreads), 0));
   };
@@ -258,6 +255,12 @@ void add_model_options(Command& cli, ModelOptions& options) {
   add_override_options(cli, options.overrides);
   cli.add_flag("--check-tensors", options.check_tensors,
                "look for NaN and infinite scales in all weights before the model runs");
+}
+
+void add_model_options(Command& cli, ModelOptions& options) {
+  add_model_place_options(cli, options);
+  add_threads_option(cli, options.threads);
+  add_loading_options(cli, options);
 }
 
 GgufFile open_file(const ModelOptions& options, Warnings& warnings) {

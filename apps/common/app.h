@@ -45,9 +45,12 @@ struct ModelOptions : ModelPlace {
   bool predicts = false;  ///< LoadOptions::predicts
   FileOverrides overrides;
 };
+inline constexpr int kMaxThreads = 1024;
 /// -t
 void add_threads_option(Command&, int& threads);
-/// Which model, -t, -tb, --check-tensors, where the model runs, and what counts instead of the file's metadata.
+/// -tb, --check-tensors, where the model runs, and what counts instead of the file's metadata.
+void add_loading_options(Command&, ModelOptions&);
+/// Which model, -t, and how it is loaded.
 void add_model_options(Command&, ModelOptions&);
 
 /// The file with its overrides.

@@ -176,7 +176,8 @@ bool is_short_group(const Command& cli, std::string_view arg) {
 /// Replaces aliases, refuses what is reserved or unknown; values of options are left alone.
 class ArgumentWalk {
  public:
-  ArgumentWalk(const Command& root, std::span<const Alias> aliases) : command_(&root), aliases_(aliases) {}
+  ArgumentWalk(const Command& root, const Page& page)
+      : command_(&root), aliases_(page.aliases), switches_(page.switches) {}
 
   std::vector<std::string> walk(std::span<char*> args) {
     std::vector<std::string> out;
@@ -189,6 +190,10 @@ class ArgumentWalk {
       if (arg.size() < 2 || arg[0] != '-') {
         enter_subcommand(arg);
         out.push_back(arg);
+        continue;
+      }
+      if (i + 1 < args.size() && is_switch(arg) && is_switch_value(args[i + 1])) {
+        out.push_back(option(arg + "=" + args[++i]));
         continue;
       }
       out.push_back(option(arg));
@@ -216,6 +221,15 @@ class ArgumentWalk {
  private:
   bool is_option(const std::string& word) const {
     return word.size() > 1 && word[0] == '-' && has_option(*command_, meant_by(word, aliases_));
+  }
+
+  bool is_switch(const std::string& arg) const {
+    return std::find(switches_.begin(), switches_.end(), named(arg)) != switches_.end();
+  }
+
+  /// A list of them, "0,1", is none that a flag takes, and what is said of it names the flag.
+  static bool is_switch_value(std::string_view word) {
+    return !word.empty() && word.find_first_not_of("01,") == std::string_view::npos;
   }
 
   void enter_subcommand(const std::string& word) {
@@ -278,7 +292,10 @@ class ArgumentWalk {
   /// "--greedy=false", against a flag that is set elsewhere: what "greedy = false" means there.
   std::string flag(const std::string& name, const CLI::Option& given, const std::string& value) {
     const std::optional<bool> on = truth(value);
-    if (!on) usage_error("option " + escaped(name) + ": \"" + escaped(value) + "\" is not true or false");
+    if (!on) {
+      usage_error("option " + escaped(name) + ": \"" + escaped(value) + "\" is " +
+                  (is_switch_value(value) ? "a list, and a run takes one of them" : "not true or false"));
+    }
     const std::string long_name = "--" + given.get_lnames().front();
     if (*on) return long_name;
     const std::string other = opposite(command_->parser(), given);
@@ -294,6 +311,7 @@ class ArgumentWalk {
 
   const Command* command_;
   std::span<const Alias> aliases_;
+  std::span<const std::string_view> switches_;
   std::set<const CLI::Option*> given_;
   std::string config_, no_command_, taken_option_;
 };
@@ -415,7 +433,7 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
     command->set_help_flag("-h,--help", "this page");
   }
   std::span<char*> args(argv, static_cast<std::size_t>(argc));
-  ArgumentWalk walk(cli, page.aliases);
+  ArgumentWalk walk(cli, page);
   std::vector<std::string> words = walk.walk(args.empty() ? args : args.subspan(1));
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
   std::string settings_file;

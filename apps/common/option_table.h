@@ -32,6 +32,7 @@ struct Page {
   /// Options whose files are written, those of all others are read; and the one of them for which - is stdout.
   std::span<const std::string_view> written = {};
   std::string_view takes_stdout = {};
+  std::span<const std::string_view> switches = {};  ///< flags that may have 0 or 1 behind them, as llama-bench's have
   /// From elsewhere, options of this group count only beside this option.
   struct Gate {
     std::string_view group, option;

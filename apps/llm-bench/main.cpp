@@ -1,6 +1,8 @@
 // llm-bench: how fast a model runs here, and how near that is to what the machine can do.
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What all rows of a table have in common.
+/// What all rows of one loaded model have in common.
 struct Subject {
   std::string model;  ///< name of its file
   std::uint64_t size_bytes = 0;
@@ -64,18 +66,15 @@ std::string csv_field(const Json& value) {
 
 Json figure(const std::optional<double>& value, double unit) { return value ? Json(*value / unit) : Json(); }
 
-/// Rows go out as they are measured: a long run that is interrupted has shown what it found.
+/// Rows go out as they are measured: a long run that is interrupted has shown what it found. The head comes with the
+/// first one: where the model cannot be loaded, there is none.
 class Table {
  public:
-  Table(const Options& o, Subject subject) : options_(o), subject_(std::move(subject)) {}
+  explicit Table(const Options& o) : options_(o) {}
 
-  void begin() const {
-    if (options_.format == Format::Markdown) app::write_stdout(markdown_head());
-    if (options_.format == Format::Json) app::write_stdout("[");
-  }
-  void row(const Test& test, const Result& r) {
-    app::write_stdout(text(test, r));
-    if (options_.roofline) nodes_ += bench::markdown(test.name(), r.nodes);
+  void row(const Subject& subject, const Test& test, const Result& r) {
+    app::write_stdout((rows_ == 0 ? head() : "") + text(subject, test, r));
+    if (options_.roofline) nodes_ += bench::markdown(title(subject, test), r.nodes);
     ++rows_;
   }
   /// What nodes took comes behind all rows.
@@ -85,16 +84,28 @@ class Table {
   }
 
  private:
-  std::string text(const Test& test, const Result& r) const {
+  std::string head() const {
+    if (options_.format == Format::Markdown) return markdown_head();
+    return options_.format == Format::Json ? "[" : "";
+  }
+
+  /// The test, and where it runs more than once what tells the runs apart.
+  std::string title(const Subject& subject, const Test& test) const {
+    if (options_.threads.size() == 1) return test.name();
+    const int threads = subject.threads.of(test);
+    return test.name() + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+  }
+
+  std::string text(const Subject& subject, const Test& test, const Result& r) const {
     switch (options_.format) {
       case Format::Markdown:
-        return markdown(test, r);
+        return markdown(subject, test, r);
       case Format::Json:
-        return (rows_ > 0 ? ",\n " : "\n ") + dumped(json(test, r));
+        return (rows_ > 0 ? ",\n " : "\n ") + dumped(json(subject, test, r));
       case Format::JsonLines:
-        return dumped(json(test, r)) + "\n";
+        return dumped(json(subject, test, r)) + "\n";
       case Format::Csv:
-        return csv(json(test, r));
+        return csv(json(subject, test, r));
     }
     return {};
   }
@@ -110,15 +121,15 @@ class Table {
     return (rows_ == 0 ? head + "\n" : "") + line + "\n";
   }
 
-  Json json(const Test& test, const Result& r) const {
+  Json json(const Subject& subject, const Test& test, const Result& r) const {
     Json j;
-    j["model"] = subject_.model;
-    j["size_bytes"] = subject_.size_bytes;
-    j["n_params"] = subject_.n_params;
-    j["backend"] = subject_.backend;
-    j["threads"] = subject_.threads.of(test);
-    j["cache_type_k"] = name(subject_.cache.k);
-    j["cache_type_v"] = name(subject_.cache.v);
+    j["model"] = subject.model;
+    j["size_bytes"] = subject.size_bytes;
+    j["n_params"] = subject.n_params;
+    j["backend"] = subject.backend;
+    j["threads"] = subject.threads.of(test);
+    j["cache_type_k"] = name(subject.cache.k);
+    j["cache_type_v"] = name(subject.cache.v);
     j["test"] = test.name();
     j["t_s"] = r.tokens_per_second;
     j["t_s_stddev"] = r.deviation;
@@ -146,13 +157,13 @@ class Table {
     return names + "\n" + rule + "\n";
   }
 
-  std::string markdown(const Test& test, const Result& r) const {
-    std::string text = "| " + in_cell(subject_.model) + " | " + bytes_text(subject_.size_bytes) + " | " +
-                       fixed_text(static_cast<double>(subject_.n_params) / 1e6, 2) + " M | " +
-                       in_cell(subject_.backend) + " | " + std::to_string(subject_.threads.of(test)) + " | " +
-                       std::string(name(subject_.cache.k)) + "/" + std::string(name(subject_.cache.v)) + " | " +
-                       test.name() + " | " + fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) +
-                       " | " + (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
+  std::string markdown(const Subject& subject, const Test& test, const Result& r) const {
+    std::string text = "| " + in_cell(subject.model) + " | " + bytes_text(subject.size_bytes) + " | " +
+                       fixed_text(static_cast<double>(subject.n_params) / 1e6, 2) + " M | " + in_cell(subject.backend) +
+                       " | " + std::to_string(subject.threads.of(test)) + " | " + std::string(name(subject.cache.k)) +
+                       "/" + std::string(name(subject.cache.v)) + " | " + test.name() + " | " +
+                       fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) + " | " +
+                       (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
     if (options_.roofline) {
       text += r.ceiling ? " " + limit_text(r) + " | " + fixed_text(r.ceiling->tokens_per_second, 1) + " |" : " - | - |";
     }
@@ -175,10 +186,22 @@ class Table {
   }
 
   const Options& options_;
-  Subject subject_;
   std::string nodes_;
   int rows_ = 0;
 };
+
+/// All tests with the number of threads that the model's options have.
+void measure(const Options& o, std::span<const Test> list, Table& table) {
+  const std::unique_ptr<Model> model = app::load_model(o.model);
+  app::verbose(model->backend().describe());
+  const Subject what = subject(o, *model);
+  Runner runner(*model, what.threads, list, o.cache);
+  for (const Test& test : list) {
+    Result result = runner.run(test, o.sampling);
+    if (o.roofline) result.nodes = runner.nodes(test);
+    table.row(what, test, result);
+  }
+}
 
 int body(int argc, char** argv) {
   Options options;
@@ -188,16 +211,10 @@ int body(int argc, char** argv) {
   options.model.placement.room = {.context = (*session.pool + session.sequences - 1) / session.sequences,
                                   .sequences = session.sequences,
                                   .cache = session.cache};
-  const std::unique_ptr<Model> model = app::load_model(options.model);
-  app::verbose(model->backend().describe());
-  const Subject what = subject(options, *model);
-  Runner runner(*model, what.threads, list, options.cache);
-  Table table(options, what);
-  table.begin();
-  for (const Test& test : list) {
-    Result result = runner.run(test, options.sampling);
-    if (options.roofline) result.nodes = runner.nodes(test);
-    table.row(test, result);
+  Table table(options);
+  for (const int threads : options.threads) {
+    options.model.threads = std::max(threads, 0);
+    measure(options, list, table);
   }
   table.end();
   return 0;

@@ -17,8 +17,11 @@
 namespace llm::bench {
 namespace {
 
-constexpr std::array kAliases{app::Alias{"-np", "--parallel"}, app::Alias{"-ctk", "--cache-type-k"},
-                              app::Alias{"-ctv", "--cache-type-v"}, app::Alias{"-nopo", "--no-op-offload"}};
+constexpr std::array kAliases{app::Alias{"-np", "--parallel"},      app::Alias{"-ctk", "--cache-type-k"},
+                              app::Alias{"-ctv", "--cache-type-v"}, app::Alias{"-nopo", "--no-op-offload"},
+                              app::Alias{"-mmp", "--mmap"},         app::Alias{"-dio", "--direct-io"},
+                              app::Alias{"-embd", "--embeddings"}};
+constexpr std::array<std::string_view, 4> kSwitches{"--no-kv-offload", "--no-op-offload", "--mmap", "--no-host"};
 constexpr std::array<std::string_view, 15> kCommon{"--model",        "--threads",     "--gpu-layers", "--n-prompt",
                                                    "--n-gen",        "--n-depth",     "--parallel",   "--cache-type-k",
                                                    "--cache-type-v", "--repetitions", "--output",     "--roofline",
@@ -92,15 +95,25 @@ void add_list(app::Command& cli, const std::string& names, const std::string& na
 
 /// llama-bench would test each value; here the last one would count, and the others be lost.
 void refuse_repeated(const app::Command& cli) {
-  for (const auto& [name, shown] : {std::pair{"--model", "-m"},
-                                    {"--threads", "-t"},
-                                    {"--threads-batch", "-tb"},
-                                    {"--cache-type-k", "-ctk"},
-                                    {"--cache-type-v", "-ctv"},
-                                    {"--gpu-layers", "-ngl"}}) {
-    if (cli.times_given(name) > 1)
-      throw Error(ErrorKind::Usage, std::string("option ") + shown +
-                                        " was given more than once: a run measures one; -p, -n, -d and -np take lists");
+  struct Once {
+    std::vector<const char*> names;  ///< that set the same
+    const char* shown;
+  };
+  for (const Once& o : {Once{{"--model"}, "-m"},
+                        {{"--threads-batch"}, "-tb"},
+                        {{"--cache-type-k"}, "-ctk"},
+                        {{"--cache-type-v"}, "-ctv"},
+                        {{"--gpu-layers"}, "-ngl"},
+                        {{"--no-kv-offload", "--kv-offload"}, "-nkvo"},
+                        {{"--no-op-offload", "--op-offload"}, "-nopo"},
+                        {{"--mmap", "--no-mmap"}, "-mmp"}}) {
+    std::size_t times = 0;
+    for (const char* name : o.names) times += cli.times_given(name);
+    if (times > 1) {
+      throw Error(ErrorKind::Usage,
+                  std::string("option ") + o.shown +
+                      " was given more than once: a run measures one; -p, -n, -d, -np and -t take lists");
+    }
   }
 }
 
@@ -111,8 +124,12 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   o.generated = {128};
   o.depths = {0};
   o.parallel = {1};
+  o.threads = {0};
   app::Command cli{std::string(kDescription)};
-  app::add_model_options(cli, o.model);
+  app::add_model_place_options(cli, o.model);
+  add_list(cli, "-t,--threads", "-t", o.threads, -1, app::kMaxThreads,
+           "threads (default -1: physical cores, within the CPU quota); of several, all tests run with each");
+  app::add_loading_options(cli, o.model);
   app::add_adapter_options(cli, o.model.adapters);
   add_list(cli, "-p,--n-prompt", "-p", o.prompts, 0, kMaxTokens,
            "prompt lengths; 0: none (default 512); lists and ranges, as for all of these: 512,2048; 1-4; 128-512+128; "
@@ -133,8 +150,10 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
       "--no-warmup", [&o] { o.sampling.warm_up = Sampling::WarmUp::None; },
       "measure from the first run on, which finds caches and clock as they are");
   app::add_accepted_options(cli);
+  app::add_accepted_switches(cli);
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .common = kCommon})) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .common = kCommon, .switches = kSwitches}))
+    return code;
   refuse_repeated(cli);
   if (o.roofline && o.format == Format::Csv)
     app::note("what nodes took is left out of -o csv: md, json and jsonl have it");

@@ -16,6 +16,7 @@ enum class Format : std::uint8_t { Markdown, Json, JsonLines, Csv };
 
 struct Options {
   app::ModelOptions model;
+  std::vector<int> threads;  ///< the model is loaded, and all tests run, with each
   std::vector<int> prompts, generated, depths, parallel;
   CacheFormat cache;
   Sampling sampling;

@@ -52,20 +52,6 @@ StreamStart start_of(std::string_view text, std::span<const Logprobs> all, const
                                                                               : StreamStart::Continuation;
 }
 
-/// Without the tokens of a stop string, which are no part of the text. Where that has more before it, as a thinking
-/// answer has, all of them.
-std::span<const Logprobs> of_text(std::string_view text, std::span<const Logprobs> all, const Tokenizer& tokenizer) {
-  StreamDecoder decoder(tokenizer, false, start_of(text, all, tokenizer));
-  std::string whole;
-  std::size_t needed = text.empty() ? 0 : all.size();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool before = whole.size() < text.size();
-    whole += decoder.push(all[i].chosen.token);
-    if (before && whole.size() >= text.size()) needed = i + 1;
-  }
-  return whole.starts_with(text) && whole.size() > text.size() ? all.first(needed) : all;
-}
-
 }  // namespace
 
 const char* finish_reason(StopReason reason) {
@@ -93,9 +79,9 @@ Json logprob_json(const Logprobs& l, const Tokenizer& tokenizer) {
   return entry;
 }
 
-Json logprobs_json(std::span<const Logprobs> all, std::string_view text, const Tokenizer& tokenizer) {
+Json logprobs_json(std::span<const Logprobs> all, const Tokenizer& tokenizer) {
   Json content = Json::array();
-  for (const Logprobs& l : of_text(text, all, tokenizer)) content.push_back(logprob_json(l, tokenizer));
+  for (const Logprobs& l : all) content.push_back(logprob_json(l, tokenizer));
   return {{"content", content}};
 }
 
@@ -103,7 +89,7 @@ Json completion_logprobs_json(std::span<const Logprobs> all, std::string_view te
   Json tokens = Json::array(), logprobs = Json::array(), best = Json::array(), offsets = Json::array();
   StreamDecoder decoder(tokenizer, false, start_of(text, all, tokenizer));
   std::size_t at = 0;
-  for (const Logprobs& l : of_text(text, all, tokenizer)) {
+  for (const Logprobs& l : all) {
     tokens.push_back(token_name(l.chosen.token, tokenizer));
     logprobs.push_back(json_logprob(l.chosen.logprob));
     Json& likeliest = best.emplace_back(Json::object());

@@ -18,11 +18,10 @@ const char* finish_reason(StopReason);
 double milliseconds(double seconds);
 /// A sampled token: `token`, `logprob`, `bytes` and the likeliest ones in `top_logprobs`.
 Json logprob_json(const Logprobs&, const Tokenizer&);
-/// {"content": [...]}, an entry per token of `text`, the answer, as chats have it. Tokens of a stop string that ended
-/// it are left out.
-Json logprobs_json(std::span<const Logprobs>, std::string_view text, const Tokenizer&);
+/// {"content": [...]}, an entry per token, as chats have it.
+Json logprobs_json(std::span<const Logprobs>, const Tokenizer&);
 /// As completions have it, a list of each: `tokens`, `token_logprobs`, `top_logprobs` (objects) and `text_offset`,
-/// where tokens begin in `text`, in characters.
+/// where tokens begin in `text`, the answer, in characters.
 Json completion_logprobs_json(std::span<const Logprobs>, std::string_view text, const Tokenizer&);
 
 }  // namespace llm::app

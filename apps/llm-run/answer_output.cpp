@@ -1,6 +1,7 @@
 #include "answer_output.h"
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,7 @@ class JsonOutput final : public AnswerOutput {
     add(piece);
     const bool sampled = answer.tokens().size() > n_tokens_;  // the end token is none of them
     n_tokens_ = answer.tokens().size();
+    n_text_tokens_ = answer.text_tokens();
     if (sampled && wants_logprobs_) logprobs_.push_back(answer.token_logprobs().back());
     if (!lines_ || (!sampled && piece.text.empty() && piece.thinking.empty())) return;
     Json line = line_of(piece);
@@ -87,7 +89,8 @@ class JsonOutput final : public AnswerOutput {
                       {"cache_n", head_.cached_tokens},
                       {"draft_n", r.speculation.drafted},
                       {"draft_n_accepted", r.speculation.accepted}};
-    if (wants_logprobs_ && !lines_) end["logprobs"] = logprobs_json(logprobs_, all_.text, tokenizer_);
+    if (wants_logprobs_ && !lines_)
+      end["logprobs"] = logprobs_json(std::span(logprobs_).first(n_text_tokens_), tokenizer_);
     write(end);
   }
 
@@ -116,7 +119,7 @@ class JsonOutput final : public AnswerOutput {
   const Tokenizer& tokenizer_;
   ThinkingWriter shown_;
   AnswerText all_;
-  std::size_t n_tokens_ = 0;
+  std::size_t n_tokens_ = 0, n_text_tokens_ = 0;
   std::vector<Logprobs> logprobs_;
 };
 

@@ -1,9 +1,11 @@
 #include "batch_response.h"
 
 #include <algorithm>
+#include <span>
 
 #include "answer_json.h"
 #include "batch_state.h"
+#include "runtime/figures.h"
 
 namespace llm::app {
 namespace {
@@ -13,8 +15,9 @@ std::string own_id(std::string_view prefix, const BatchRequest& r) { return std:
 
 Json logprobs_of(AnswerShape shape, const BatchResult& result, const Tokenizer& tokenizer) {
   if (result.logprobs.empty()) return {};
-  return shape == AnswerShape::Chat ? logprobs_json(result.logprobs, result.text, tokenizer)
-                                    : completion_logprobs_json(result.logprobs, result.text, tokenizer);
+  const auto of_text = std::span(result.logprobs).first(result.text_tokens);
+  return shape == AnswerShape::Chat ? logprobs_json(of_text, tokenizer)
+                                    : completion_logprobs_json(of_text, result.text, tokenizer);
 }
 
 Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {

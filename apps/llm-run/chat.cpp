@@ -46,7 +46,8 @@ class Chat {
   std::optional<int> interrupted();
   void take(const std::string& line);
   void send(const std::string& message);
-  void attempt(const bool& on_files, const std::function<void()>&);
+  enum class Concerns : std::uint8_t { TheChat, NamedFiles };
+  bool attempt(Concerns, const std::function<void()>&);
   void command(const ChatLine&);
   void show(const std::string& what);
   void wait_for_message(const std::string& text);
@@ -142,10 +143,9 @@ std::optional<int> Chat::interrupted() {
 void Chat::take(const std::string& line) {
   if (line.find_first_not_of(" \t\n") == std::string::npos) return;
   if (state_.editor != nullptr) state_.editor->remember(line);
-  bool on_files = false;
-  attempt(on_files, [&] {
-    const ChatLine read = read_chat_line(line);
-    on_files = read.works_on_files;
+  ChatLine read;
+  if (!attempt(Concerns::TheChat, [&] { read = read_chat_line(line); })) return;
+  attempt(read.works_on_files ? Concerns::NamedFiles : Concerns::TheChat, [&] {
     if (!read.command) return turns_.send(read.text);
     on_signal(OnSignal::AskToStop);  // what does not look whether it shall stop
     command(read);
@@ -155,18 +155,20 @@ void Chat::take(const std::string& line) {
 /// A message as it is, whatever it begins with.
 void Chat::send(const std::string& message) {
   if (state_.editor != nullptr) state_.editor->remember(message.starts_with('/') ? "/" + message : message);
-  attempt(/*on_files=*/false, [&] { turns_.send(message); });
+  attempt(Concerns::TheChat, [&] { turns_.send(message); });
 }
 
-/// What goes wrong is told, unless nothing can go on. `on_files`: what it does concerns files that somebody named.
-void Chat::attempt(const bool& on_files, const std::function<void()>& act) {
+/// What goes wrong is told, unless nothing can go on; then it was for nothing.
+bool Chat::attempt(Concerns what, const std::function<void()>& act) {
   try {
     act();
+    return true;
   } catch (const Error& error) {
-    const bool of_the_file = on_files && error.kind() == ErrorKind::Io;
+    const bool of_the_file = what == Concerns::NamedFiles && error.kind() == ErrorKind::Io;
     if (!of_the_file && !ends_only_the_turn(error)) throw;
     state_.tell_failure(error);
     if (of_the_file) print_hint(error);
+    return false;
   }
 }
 

@@ -32,71 +32,97 @@ AnswerOptions ChatAnswers::next_options(const Prompt& prompt) {
   return options;
 }
 
-bool ChatAnswers::answer() {
-  LineEditor* const editor = chat_.editor;
-  const std::optional<Prompt> with_room =
-      prompt_with_room(chat_.talk, {chat_.settings.answer.max_tokens, editor, chat_.begins_with_read()});
-  if (!with_room) {
-    tell_nothing();
-    last_stop_ = Clock::now();
-    return false;
+/// An answer as it comes: what is shown of it, and the message that it becomes.
+class ChatAnswers::Coming {
+ public:
+  explicit Coming(ShowThinking show) : printer_(thinking_style(show), AnswerPrinter::Start::WithoutLineFeeds) {}
+
+  void read(std::int64_t done, std::int64_t total) {
+    bar_->update(static_cast<double>(done) / static_cast<double>(total));
+    if (done >= total) end_reading();
   }
-  const Prompt& prompt = *with_room;
-  AnswerPrinter printer(thinking_style(chat_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
-  ChatMessage made{ChatMessage::Role::Assistant, {}};
-  on_signal(editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
-  std::optional<QuietTerminal> quiet;
-  if (editor != nullptr) quiet.emplace(STDIN_FILENO);
-  std::optional<Progress> bar(std::in_place, "reading the prompt");
-  const auto progress = [&](std::int64_t done, std::int64_t total) {
-    bar->update(static_cast<double>(done) / static_cast<double>(total));
-    if (done < total) return;
-    bar.reset();
+  void end_reading() {
+    bar_.reset();
     set_stop_words("");  // a token is no time to wait
-  };
-  const auto step = [&](const Answer&, const AnswerText& piece) {
-    printer.write(piece);
-    made.text += piece.text;
-    made.thinking += piece.thinking;
-  };
-  const auto is_empty = [&] { return made.text.empty() && made.thinking.empty(); };
-  Conversation::Answered answered;
+  }
+  void add(const AnswerText& piece) {
+    printer_.write(piece);
+    message.text += piece.text;
+    message.thinking += piece.thinking;
+  }
+  void finish() { printer_.finish(); }
+  bool is_empty() const { return message.text.empty() && message.thinking.empty(); }
+
+  ChatMessage message{ChatMessage::Role::Assistant, {}};
+
+ private:
+  AnswerPrinter printer_;
+  std::optional<Progress> bar_{std::in_place, "reading the prompt"};
+};
+
+bool ChatAnswers::answer() {
+  const std::optional<Prompt> prompt =
+      prompt_with_room(chat_.talk, {chat_.settings.answer.max_tokens, chat_.editor, chat_.begins_with_read()});
+  if (prompt) return answer(*prompt);
+  tell_nothing();
+  last_stop_ = Clock::now();
+  return false;
+}
+
+bool ChatAnswers::answer(const Prompt& prompt) {
+  const bool typed = chat_.editor != nullptr;
+  on_signal(typed ? OnSignal::AskAgain : OnSignal::AskToStop);
+  std::optional<QuietTerminal> quiet;
+  if (typed) quiet.emplace(STDIN_FILENO);
+  Coming coming(chat_.options.chat.reasoning.show);
+  try {
+    generate(prompt, coming);
+  } catch (const Error& error) {
+    coming.end_reading();
+    if (!coming.is_empty()) coming.finish();
+    if (coming.is_empty() || !ends_only_the_turn(error)) throw;
+    chat_.tell_failure(error);
+    keep(std::move(coming.message));
+    return true;
+  }
+  const bool kept = take(coming);
+  if (typed && forget_interrupt()) last_stop_ = Clock::now();
+  return kept;
+}
+
+void ChatAnswers::generate(const Prompt& prompt, Coming& coming) {
   AnswerOptions options = next_options(prompt);
   std::string seed = chat_.settings.seed != ChatSettings::Seed::Given ? seed_text(options.sampling) : "";
   set_stop_words(note_line(kStopsBehindStep));
-  try {
-    GenerateOptions generation{
-        .answer = std::move(options), .cancel = &stop_requested(), .speculation = chat_.speculation, .step = step};
-    answered = chat_.talk.answer(prompt, std::move(generation), progress);
-  } catch (const Error& error) {
-    set_stop_words("");
-    bar.reset();
-    if (!is_empty()) printer.finish();
-    if (is_empty() || !ends_only_the_turn(error)) throw;
-    chat_.tell_failure(error);
-    keep(std::move(made));
-    return true;
-  }
-  set_stop_words("");
-  bar.reset();
+  GenerateOptions generation{.answer = std::move(options),
+                             .cancel = &stop_requested(),
+                             .speculation = chat_.speculation,
+                             .step = [&](const Answer&, const AnswerText& piece) { coming.add(piece); }};
+  Conversation::Answered answered = chat_.talk.answer(
+      prompt, std::move(generation), [&](std::int64_t done, std::int64_t total) { coming.read(done, total); });
+  coming.end_reading();
   add_figures(std::move(answered), std::move(seed));
+}
+
+/// What has come to its end becomes a message. False if nothing has come.
+bool ChatAnswers::take(Coming& coming) {
   const GenerateResult& r = last_->result;
+  if (r.reason == StopReason::Cancelled && coming.is_empty()) {
+    chat_.tell("\n");
+    tell_nothing();
+    return false;
+  }
+  ChatMessage& made = coming.message;
   // Tokens of a stop string are not in the text.
   if (r.reason != StopReason::StopString) made.tokens = r.tokens;
   made.end = end_of(r.reason);
-  const bool nothing = r.reason == StopReason::Cancelled && is_empty();
-  if (nothing) {
-    chat_.tell("\n");
-    tell_nothing();
-  } else {
-    ++count_;
-    printer.finish();
-    const bool said = !made.text.empty();
-    keep(std::move(made));
-    tell_end(r, said);
-  }
-  if (editor != nullptr && forget_interrupt()) last_stop_ = Clock::now();
-  return !nothing;
+  ++count_;
+  coming.finish();
+  const bool said = !made.text.empty();
+  keep(std::move(made));
+  tell_end(r, said);
+  tell_figures();
+  return true;
 }
 
 /// That it was stopped before there was any of it.
@@ -149,7 +175,7 @@ void ChatAnswers::keep(ChatMessage made) {
   if (!known) begun.tokens.clear();
 }
 
-void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
+void ChatAnswers::tell_end(const GenerateResult& r, bool said) const {
   const bool formed = chat_.settings.answer.constraint != nullptr;  // its form begins with it
   const bool last = chat_.options.chat.single_turn;
   if (r.reason == StopReason::Cancelled) {
@@ -169,6 +195,9 @@ void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
   if (r.reason == StopReason::ContextFull && !warned) {
     note("the answer is cut: the context of " + number_text(chat_.talk.context()) + " tokens is full");
   }
+}
+
+void ChatAnswers::tell_figures() {
   const auto tell = chat_.options.output.show_timings.value_or(false) ? show : verbose;
   tell(timing(*last_, last_seed_));
   const std::int64_t all_again = chat_.talk.read_again();

@@ -25,13 +25,18 @@ class ChatAnswers {
   std::string stats(std::size_t width) const;
 
  private:
+  class Coming;
   AnswerOptions next_options(const Prompt&);
+  bool answer(const Prompt&);
+  void generate(const Prompt&, Coming&);
+  bool take(Coming&);
   ChatMessage::End end_of(StopReason) const;
   void add_figures(Conversation::Answered, std::string seed);
   void keep(ChatMessage);
   void drop_unfinished_character(ChatMessage&) const;
   void tell_nothing() const;
-  void tell_end(const GenerateResult&, bool said);
+  void tell_end(const GenerateResult&, bool said) const;
+  void tell_figures();
 
   ChatState& chat_;
   std::optional<Conversation::Answered> last_;

@@ -220,7 +220,7 @@ void FactsReader::check_one_of(const Group& group, const std::vector<std::vector
           if (are_disjoint(a, b)) continue;
           problem(group.where, "oneOf",
                   "alternatives " + std::to_string(i) + " and " + std::to_string(j) + " may both hold" +
-                      (view_by_draft_ ? " by " + document_.draft()->name() + ": " + *ignored_
+                      (view_by_draft_ ? " by " + *ignored_
                                       : "; anyOf can be enforced, or a required property whose values differ"));
           return;
         }
@@ -275,12 +275,16 @@ void FactsReader::merge_keywords(State& state, const Schema& s) {
 void FactsReader::note_unknown_keywords(const Schema& s) {
   for (const auto& [key, value] : s.node->items()) {
     if (kUnsupported.count(key) > 0) problem(s, key, "this keyword is not supported");
-    const bool known = kFollowed.count(key) > 0 || kAnnotations.count(key) > 0 || kUnsupported.count(key) > 0;
+    const bool of_openapi = key == "nullable";
+    const bool known =
+        of_openapi ? !s.draft : kFollowed.count(key) > 0 || kAnnotations.count(key) > 0 || kUnsupported.count(key) > 0;
     if (known || key.starts_with("x-") || !noted_.insert(s.pointer + "/" + key).second) continue;
     const bool standard = key.starts_with("content");  // contentMediaType, contentEncoding, contentSchema
     warnings_.push_back({"schema-keyword", "JSON schema, " + escaped(s.pointer, 120) + ": \"" + escaped(key) +
-                                               (standard ? "\" describes texts; it restricts none, by the standard"
-                                                         : "\" is no keyword of JSON Schema; it has no effect")});
+                                               (standard     ? "\" describes texts; it restricts none, by the standard"
+                                                : of_openapi ? "\" is OpenAPI's, no keyword of " + s.draft->name() +
+                                                                   ", which $schema declares; it has no effect"
+                                                             : "\" is no keyword of JSON Schema; it has no effect")});
   }
 }
 
@@ -288,28 +292,26 @@ const Json* FactsReader::find(const Schema& s, const char* keyword) {
   const auto found = s.node->find(keyword);
   if (found == s.node->end()) return nullptr;
   const std::string_view name = keyword;
-  const bool beside_ref =
-      document_.draft() && document_.draft()->ref_stands_alone() && name != "$ref" && s.node->contains("$ref");
-  if (!beside_ref && !is_newer_than_draft(name)) return &*found;
+  const bool beside_ref = s.draft && s.draft->ref_stands_alone() && name != "$ref" && s.node->contains("$ref");
+  if (!beside_ref && !is_newer_than_draft(s, name)) return &*found;
   if (!ignored_) {
-    ignored_ = escaped(s.pointer + "/" + keyword, 120) +
+    ignored_ = s.draft->name() + ": " + escaped(s.pointer + "/" + keyword, 120) +
                (beside_ref ? " has no effect there beside $ref; allOf: [{\"$ref\": ...}, {...}] holds both"
                            : " is no keyword there");
   }
   return view_by_draft_ ? nullptr : &*found;
 }
 
-bool FactsReader::is_newer_than_draft(std::string_view keyword) const {
-  const auto& draft = document_.draft();
-  return draft && std::any_of(std::begin(kSince), std::end(kSince), [&](const auto& known) {
-           return known.first == keyword && known.second > draft->number;
+bool FactsReader::is_newer_than_draft(const Schema& s, std::string_view keyword) {
+  return s.draft && std::any_of(std::begin(kSince), std::end(kSince), [&](const auto& known) {
+           return known.first == keyword && known.second > s.draft->number;
          });
 }
 
 /// Where it widens what an older draft allows.
 void FactsReader::refuse_newer_than_draft(const Schema& s, std::string_view keyword, const std::string& instead) {
-  if (is_newer_than_draft(keyword))
-    problem(s, keyword, document_.draft()->name() + " of $schema has no such keyword" + instead);
+  if (is_newer_than_draft(s, keyword))
+    problem(s, keyword, s.draft->name() + " of $schema has no such keyword" + instead);
 }
 
 void FactsReader::require_exact(const Schema& s, std::string_view keyword) {
@@ -382,7 +384,7 @@ void FactsReader::merge_types(Facts& facts, const Schema& s) {
   } else {
     add(*type);
   }
-  const Json* nullable = find(s, "nullable");  // OpenAPI 3.0
+  const Json* nullable = s.draft ? nullptr : find(s, "nullable");  // OpenAPI 3.0; no draft has it
   if (nullable != nullptr && *nullable == true) mask |= kNullType;
   facts.types &= mask;
 }
@@ -470,7 +472,7 @@ void FactsReader::merge_arrays(Facts& facts, const Schema& s) {
   const Json* items = find(s, "items");
   Facts::ArrayRule rule;
   if (items != nullptr && items->is_array()) {  // until draft 2019-09
-    if (find(s, "prefixItems") != nullptr && !is_newer_than_draft("prefixItems"))
+    if (find(s, "prefixItems") != nullptr && !is_newer_than_draft(s, "prefixItems"))
       problem(s, "prefixItems", "not beside a list in items, which is its older name");
     rule.prefix = schemas(s, "items");
     if (find(s, "additionalItems") != nullptr) rule.rest = document_.child(s, "additionalItems");
@@ -493,7 +495,7 @@ void FactsReader::merge_arrays(Facts& facts, const Schema& s) {
   if (find(s, "maxContains") != nullptr) problem(s, "maxContains", "this keyword is not supported");
   const std::uint64_t least = count(s, "minContains").value_or(1);
   if (least == 0) {
-    if (!is_newer_than_draft("contains"))
+    if (!is_newer_than_draft(s, "contains"))
       refuse_newer_than_draft(s, "minContains", "; there contains asks for one item");
     return;
   }
@@ -509,9 +511,8 @@ void FactsReader::merge_objects(Facts& facts, const Schema& s) {
   tighten(facts.min_properties, count(s, "minProperties"));
   limit(facts.max_properties, count(s, "maxProperties"));
   const Json* required = find(s, "required");
-  const auto& draft = document_.draft();
-  if (required != nullptr && *required == true && draft && draft->number < 4) {
-    problem(s, "required", draft->name() + "'s true is not supported; a list of names beside properties is");
+  if (required != nullptr && *required == true && s.draft && s.draft->number < 4) {
+    problem(s, "required", s.draft->name() + "'s true is not supported; a list of names beside properties is");
   } else if (required != nullptr && required->is_boolean()) {
     if (noted_.insert(s.pointer + "/required").second)
       warnings_.push_back({"schema-keyword", "JSON schema, " + escaped(s.pointer, 120) +

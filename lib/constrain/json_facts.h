@@ -166,7 +166,7 @@ class FactsReader {
 
   /// A keyword that this reading of the schema has.
   const Json* find(const Schema&, const char* keyword);
-  bool is_newer_than_draft(std::string_view keyword) const;
+  static bool is_newer_than_draft(const Schema&, std::string_view keyword);
   void refuse_newer_than_draft(const Schema&, std::string_view keyword, const std::string& instead);
   /// Numbers that would mean others are a problem.
   void require_exact(const Schema&, std::string_view keyword);

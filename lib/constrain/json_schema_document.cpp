@@ -160,10 +160,9 @@ SchemaDocument::SchemaDocument(std::string_view text, std::string_view file) : f
     fail({nullptr, twice->pointer, nullptr}, twice->key,
          "this name is written twice; readers take one and drop the other");
   }
-  draft_ = SchemaDraft::of(document_);
-  resources_.emplace(document_, draft_);
+  resources_.emplace(document_, std::nullopt);
   if (const auto& two = resources_->conflict()) fail(two->at, two->keyword, two->problem);
-  if (draft_) return;
+  if (root().draft) return;
   draft4_resources_.emplace(document_, SchemaDraft{4});
   if (!draft4_resources_->has_names()) draft4_resources_.reset();
 }

@@ -19,8 +19,6 @@ class SchemaDocument {
   /// Throws ErrorKind::Notation with line and column for what is not JSON, is nested too deep or no schema at all.
   SchemaDocument(std::string_view text, std::string_view file);
 
-  /// What `$schema` says.
-  const std::optional<SchemaDraft>& draft() const { return draft_; }
   Schema root() const;
   Schema child(const Schema&, std::string_view keyword) const;
   Schema child(const Schema&, std::string_view keyword, std::string_view name) const;
@@ -43,7 +41,6 @@ class SchemaDocument {
   std::string file_;
   Json document_;
   std::map<std::string, Inexact> inexact_;  ///< by pointer
-  std::optional<SchemaDraft> draft_;
   std::optional<SchemaResources> resources_;
   /// Where no draft is declared: as draft 4 reads it, if that has names of its own.
   std::optional<SchemaResources> draft4_resources_;

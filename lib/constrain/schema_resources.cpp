@@ -67,6 +67,15 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+bool names_by_plain_id(const Schema& s) { return s.draft && s.draft->names_by_plain_id(); }
+const char* id_keyword(const Schema& s) { return names_by_plain_id(s) ? "id" : "$id"; }
+
+/// A schema inside of another one, in the same resource.
+Schema inner(const Schema& outer, const Json& node, std::string pointer) {
+  const std::optional<SchemaDraft> own = SchemaDraft::of(node);
+  return {&node, std::move(pointer), outer.root, own ? own : outer.draft};
+}
+
 }  // namespace
 
 /// RFC 6901: ~1 is a slash, ~0 a tilde.
@@ -89,8 +98,8 @@ const std::string* text_of(const Json& node, const char* key) {
   return found == node.end() ? nullptr : found->get_ptr<const std::string*>();
 }
 
-std::optional<SchemaDraft> SchemaDraft::of(const Json& document) {
-  const std::string* const uri = document.is_object() ? text_of(document, "$schema") : nullptr;
+std::optional<SchemaDraft> SchemaDraft::of(const Json& schema) {
+  const std::string* const uri = schema.is_object() ? text_of(schema, "$schema") : nullptr;
   if (uri == nullptr) return std::nullopt;
   constexpr std::string_view kNumbered = "/draft-0", kDated = "/draft/";
   if (const std::size_t at = uri->find(kNumbered); at != std::string::npos) {
@@ -106,8 +115,8 @@ std::string SchemaDraft::name() const {
   return number == 2019 ? "draft 2019-09" : number == 2020 ? "draft 2020-12" : "draft " + std::to_string(number);
 }
 
-SchemaResources::SchemaResources(const Json& document, std::optional<SchemaDraft> draft)
-    : document_(document), draft_(draft) {
+SchemaResources::SchemaResources(const Json& document, std::optional<SchemaDraft> undeclared)
+    : document_(document), undeclared_(undeclared) {
   uris_[&document_] = kNoBase;
   resources_.emplace(kNoBase, root());
   index(root());
@@ -120,24 +129,24 @@ void SchemaResources::index(const Schema& schema) {
   for (const auto& [key, value] : at.node->items()) {
     const std::string inside = at.pointer + "/" + escaped_part(key);
     if (is_named(kSchemasByName, key) && value.is_object()) {
-      for (const auto& [name, one] : value.items()) index({&one, inside + "/" + escaped_part(name), at.root});
+      for (const auto& [name, one] : value.items()) index(inner(at, one, inside + "/" + escaped_part(name)));
     } else if (is_named(kSchemas, key) && value.is_array()) {
-      for (std::size_t i = 0; i < value.size(); ++i) index({&value[i], inside + "/" + std::to_string(i), at.root});
+      for (std::size_t i = 0; i < value.size(); ++i) index(inner(at, value[i], inside + "/" + std::to_string(i)));
     } else if (is_named(kSchemas, key)) {
-      index({&value, inside, at.root});
+      index(inner(at, value, inside));
     }
   }
 }
 
 void SchemaResources::index_names(Schema& at) {
-  if (const std::string* id = text_of(*at.node, id_keyword())) {
+  if (const std::string* id = text_of(*at.node, id_keyword(at))) {
     if (!id->starts_with('#')) {
       add_resource(at, *id);
     } else if (id->size() > 1) {
-      add_anchor(at, id_keyword(), id->substr(1));  // until draft 7
+      add_anchor(at, id_keyword(at), id->substr(1));  // until draft 7
     }
   }
-  if (draft_ && draft_->names_by_plain_id()) return;
+  if (names_by_plain_id(at)) return;
   for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
     if (const std::string* anchor = text_of(*at.node, keyword)) add_anchor(at, keyword, *anchor);
   }
@@ -150,7 +159,7 @@ void SchemaResources::add_resource(Schema& at, const std::string& id) {
   uris_[at.node] = uri;
   const auto [known, is_new] = resources_.try_emplace(uri, at);
   if (is_new || *known->second.node == *at.node || conflict_) return;
-  conflict_ = {at, id_keyword(),
+  conflict_ = {at, id_keyword(at),
                "another schema is \"" + escaped(uri) + "\" as well: " + escaped(known->second.pointer, 120)};
 }
 
@@ -160,7 +169,7 @@ void SchemaResources::add_anchor(const Schema& at, const char* keyword, std::str
   conflict_ = {at, keyword, "another schema has this name as well: " + escaped(known->second.pointer, 120)};
 }
 
-Schema SchemaResources::root() const { return {&document_, "#", &document_}; }
+Schema SchemaResources::root() const { return inner({nullptr, {}, &document_, undeclared_}, document_, "#"); }
 
 Schema SchemaResources::step(const Schema& from, const std::string& part) const {
   const Json& node = *from.node;
@@ -173,7 +182,9 @@ Schema SchemaResources::step(const Schema& from, const std::string& part) const 
     if (i < node.size()) next = &node[i];
   }
   if (next == nullptr) return {nullptr, {}, nullptr};
-  return {next, from.pointer + "/" + escaped_part(part), uris_.contains(next) ? next : from.root};
+  Schema found = inner(from, *next, from.pointer + "/" + escaped_part(part));
+  if (uris_.contains(next)) found.root = next;
+  return found;
 }
 
 Schema SchemaResources::at(std::string_view pointer) const {
@@ -193,7 +204,7 @@ SchemaResources::Uri SchemaResources::uri_of(const Schema& from, const std::stri
   if (around == around_.end()) return {std::move(target), {}};
   std::string before = resolved_uri(around->second, reference);
   if (before == target || !resources_.contains(before.substr(0, before.find('#')))) return {std::move(target), {}};
-  if (draft_) return {draft_->ref_stands_alone() ? std::move(before) : std::move(target), {}};
+  if (from.draft) return {from.draft->ref_stands_alone() ? std::move(before) : std::move(target), {}};
   return {{},
           "\"" + escaped(reference) + "\" is \"" + escaped(target) + "\" since draft 2019-09 and was \"" +
               escaped(before) +

@@ -14,24 +14,26 @@ namespace llm {
 
 using Json = nlohmann::ordered_json;
 
+/// A draft of the standard, as its number or its year. `$schema` says it, or nothing.
+struct SchemaDraft {
+  int number;
+  static std::optional<SchemaDraft> of(const Json& schema);
+  std::string name() const;                                ///< "draft 7", "draft 2019-09"
+  bool names_by_plain_id() const { return number <= 5; }   ///< `id` for what `$id` is later
+  bool ref_stands_alone() const { return number < 2019; }  ///< what is beside a `$ref` does not count
+};
+
 /// One schema inside of the document.
 struct Schema {
   const Json* node;
   std::string pointer;  ///< "#/properties/name"
   const Json* root;     ///< the resource that "#" means here
+  /// What `$schema` says, of this schema or of the nearest one around it that has it.
+  std::optional<SchemaDraft> draft = {};
 
   bool is(bool value) const { return node->is_boolean() && node->get<bool>() == value; }
 };
 using Schemas = std::vector<Schema>;
-
-/// A draft of the standard, as its number or its year. `$schema` says it, or nothing.
-struct SchemaDraft {
-  int number;
-  static std::optional<SchemaDraft> of(const Json& document);
-  std::string name() const;                                ///< "draft 7", "draft 2019-09"
-  bool names_by_plain_id() const { return number <= 5; }   ///< `id` for what `$id` is later
-  bool ref_stands_alone() const { return number < 2019; }  ///< what is beside a `$ref` does not count
-};
 
 /// A key as a part of a JSON pointer.
 std::string escaped_part(std::string_view);
@@ -40,8 +42,8 @@ const std::string* text_of(const Json& node, const char* key);
 
 class SchemaResources {
  public:
-  /// As the draft reads the document; nothing: any that has `$id`. The document stays where it is.
-  SchemaResources(const Json& document, std::optional<SchemaDraft> draft);
+  /// As the draft reads what declares none; nothing: any that has `$id`. The document stays where it is.
+  SchemaResources(const Json& document, std::optional<SchemaDraft> undeclared);
 
   Schema root() const;
   /// What lies below; no node if there is nothing.
@@ -71,7 +73,6 @@ class SchemaResources {
   void index_names(Schema& at);
   void add_resource(Schema& at, const std::string& id);
   void add_anchor(const Schema& at, const char* keyword, std::string name);
-  const char* id_keyword() const { return draft_ && draft_->names_by_plain_id() ? "id" : "$id"; }
   struct Uri {
     std::string text;
     std::string problem;  ///< why it may be one or another
@@ -79,7 +80,7 @@ class SchemaResources {
   Uri uri_of(const Schema& from, const std::string& reference) const;
 
   const Json& document_;
-  std::optional<SchemaDraft> draft_;
+  std::optional<SchemaDraft> undeclared_;
   std::optional<Conflict> conflict_;
   std::map<std::string, Schema, std::less<>> resources_;           ///< by absolute URI, without a fragment
   std::map<const Json*, std::string> uris_;                        ///< of resources

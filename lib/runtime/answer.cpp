@@ -159,6 +159,7 @@ void Answer::add(Token token) {
   sampler_.accept(token);
   tokens_.push_back(token);
   take_in(token);
+  mark_text_end();
   if (ended()) return;
   if (form_holds() && constraint_->must_end()) return end(StopReason::EndOfGeneration);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);
@@ -180,8 +181,8 @@ void Answer::take_in(Token token) {
   const bool has_text = thinking_ && thinking_->is_mark(token);  // marks of the thinking do, whatever is shown
   const std::string text = decoder_.push(token) + (has_text ? std::string() : shown(token));
   if (!thinking_) {
-    add_answer(matcher_.push(text));
-    if (matcher_.matched()) end(StopReason::StopString);
+    search(text);
+    if (matcher_.matched()) stop_at(StopText::OfAnswer);
     return;
   }
   const ReasoningPhase before = thinking_->phase();
@@ -191,10 +192,16 @@ void Answer::take_in(Token token) {
   if (constraint_ && form_is_the_answers && begun) constraint_->rewind(constraint_->accepted());
   const std::vector<std::string>& stops = options_.stop_strings;
   const bool thought = before == ReasoningPhase::Inside && thinking_->phase() != ReasoningPhase::Inside;
-  if (matcher_.matched() ||
-      (thought && std::find(stops.begin(), stops.end(), thinking_->markers().close) != stops.end())) {
-    end(StopReason::StopString);
+  if (matcher_.matched()) {
+    stop_at(StopText::OfAnswer);
+  } else if (thought && std::find(stops.begin(), stops.end(), thinking_->markers().close) != stops.end()) {
+    stop_at(StopText::Mark);
   }
+}
+
+void Answer::stop_at(StopText text) {
+  stop_text_ = text;
+  end(StopReason::StopString);
 }
 
 void Answer::give_out(const ReasoningParser::Parts& parts) {
@@ -202,10 +209,16 @@ void Answer::give_out(const ReasoningParser::Parts& parts) {
   const bool leaves_answer = !parts.aside.empty() && parts.answer.empty();
   if (leaves_answer) add_answer(matcher_.finish());  // a message ends; its text is no part of a stop string
   if (options_.reasoning->text == ReasoningOptions::Text::Everything) ready_.text += parts.aside;
-  add_answer(matcher_.push(parts.answer));
+  search(parts.answer);
+}
+
+void Answer::search(const std::string& text) {
+  searched_bytes_ += text.size();
+  add_answer(matcher_.push(text));
 }
 
 void Answer::add_answer(const std::string& text) {
+  answer_bytes_ += text.size();
   if (constraint_) formed_ += text;
   ready_.text += text;
 }
@@ -249,6 +262,24 @@ bool Answer::allow(std::span<const float> logits, std::span<const std::uint64_t>
   return any;
 }
 
+void Answer::mark_text_end() {
+  const bool inside = decoder_.in_character() || (thinking_ && thinking_->closing());
+  text_ends_.push_back({searched_bytes_, inside});
+}
+
+/// The text before a stop string is what was given out. Of the tokens those count that end with it or before, and one
+/// that goes on with the stop string.
+std::size_t Answer::text_tokens() const {
+  if (stop_text_ == StopText::None) return tokens_.size();
+  const auto is_before = [this](const TextEnd& e) { return !e.inside && e.searched_bytes <= answer_bytes_; };
+  std::size_t n = text_ends_.size();
+  if (stop_text_ == StopText::Mark) --n;  // it is whole with the last one
+  while (n > 0 && !is_before(text_ends_[n - 1])) --n;
+  std::size_t bytes = n == 0 ? 0 : text_ends_[n - 1].searched_bytes;
+  while (bytes < answer_bytes_ && n < text_ends_.size()) bytes = text_ends_[n++].searched_bytes;
+  return n;
+}
+
 std::size_t Answer::tokens_left() const {
   if (options_.max_tokens < 0) return std::numeric_limits<std::size_t>::max();
   return static_cast<std::size_t>(options_.max_tokens) - tokens_.size();
@@ -261,7 +292,7 @@ AnswerText Answer::take_text() {
     if (thinking_) {
       give_out(thinking_->finish(rest));
     } else {
-      add_answer(matcher_.push(rest));
+      search(rest);
     }
     add_answer(matcher_.finish());
     ready_.text += std::exchange(end_mark_, {});

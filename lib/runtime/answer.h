@@ -74,6 +74,8 @@ class Answer {
   std::size_t tokens_left() const;
   /// Of each of tokens(), if they were asked for.
   std::span<const Logprobs> token_logprobs() const { return logprobs_; }
+  /// How many of tokens() come before the stop string that ended it, if one did and its text was taken.
+  std::size_t text_tokens() const;
   /// Of an answer that has ended and whose text was taken: it has the form that it must have, to its end.
   bool form_is_whole() const;
   /// Of tokens(), those of the thinking and its marks.
@@ -87,6 +89,11 @@ class Answer {
     Token token;
     enum class By : std::uint8_t { Model, Rule } by;  ///< Rule: it was put in, and ends nothing
   };
+  /// Where the text stands after a token.
+  struct TextEnd {
+    std::size_t searched_bytes;  ///< of the answer, that stop strings were looked for in
+    bool inside;                 ///< of a character, or of what may become the mark that ends the thinking
+  };
   Chosen choose(std::span<const float> logits);
   bool form_holds() const;
   void follow_form(Token);
@@ -96,7 +103,11 @@ class Answer {
   void add(Token);
   bool allow(std::span<const float> logits, std::span<const std::uint64_t> tokens);
   void take_in(Token);
+  enum class StopText : std::uint8_t { None, OfAnswer, Mark };  ///< Mark: the one that ends the thinking
+  void stop_at(StopText);
+  void mark_text_end();
   void give_out(const ReasoningParser::Parts&);
+  void search(const std::string& text);
   void add_answer(const std::string& text);
 
   const Tokenizer& tokenizer_;
@@ -112,6 +123,9 @@ class Answer {
   std::size_t n_tokens_;  ///< a model may have more rows than its vocabulary has tokens
   std::vector<Token> tokens_;
   std::vector<Logprobs> logprobs_;
+  std::vector<TextEnd> text_ends_;  ///< of each token
+  std::size_t searched_bytes_ = 0, answer_bytes_ = 0;
+  StopText stop_text_ = StopText::None;
   AnswerText ready_;
   std::string formed_;    ///< all text of the answer, where that has a form
   std::string end_mark_;  ///< text of the end token, where control tokens are shown

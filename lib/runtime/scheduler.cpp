@@ -521,6 +521,7 @@ void Scheduler::tell(RunningRow& r) {
                        .reason = r.answer.reason(),
                        .error = std::move(r.error),
                        .tokens = {r.answer.tokens().begin(), r.answer.tokens().end()},
+                       .text_tokens = r.answer.text_tokens(),
                        .logprobs = {r.answer.token_logprobs().begin(), r.answer.token_logprobs().end()},
                        .text = std::move(last.text),
                        .thinking = std::move(last.thinking),

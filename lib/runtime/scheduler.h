@@ -41,6 +41,7 @@ struct BatchResult {
   /// Why the row failed: a numeric fault, a prompt that is too long, a constraint that cannot be met. The others go on.
   std::optional<Error> error;
   std::vector<Token> tokens;       ///< generated, without the end token
+  std::size_t text_tokens = 0;     ///< of these, before a stop string that ended it
   std::vector<Logprobs> logprobs;  ///< of each of tokens, if they were asked for
   std::string text, thinking;
   std::int64_t thinking_tokens = 0;  ///< of tokens

@@ -39,6 +39,8 @@ class Thinking {
   std::optional<Token> put_in(bool in_character);
   /// Whether put_in() may have one after `unseen` more tokens, which nobody has seen yet.
   bool may_put_in(int unseen) const;
+  /// Whether the thinking ends in what may become the mark that ends it.
+  bool closing() const { return !parser_.begun_close().empty(); }
   /// Ends the thinking: the tokens of the mark come next.
   void close();
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/utf8.h"
+#include "text/newer_characters.h"
 #include "text/pattern.h"
 
 namespace llm {
@@ -53,7 +55,7 @@ class PreTokenizer {
   void split(std::string_view text, PatternScratch& scratch, Use&& use) const {
     while (!text.empty()) {
       const std::size_t good = utf8::valid_prefix(text);
-      cut(text.substr(0, good), 0, scratch, use);
+      cut_valid(text.substr(0, good), scratch, use);
       std::size_t bad = good;
       while (bad < text.size() && utf8::unit_at(text, bad).form != utf8::Form::Valid) {
         bad += utf8::unit_at(text, bad).length;
@@ -64,6 +66,17 @@ class PreTokenizer {
   }
 
  private:
+  /// Where the matcher may not know a character, it sees an older one.
+  template <class Use>
+  void cut_valid(std::string_view text, PatternScratch& scratch, Use& use) const {
+    const std::optional<std::string> older = with_older_characters(text);
+    if (!older) return cut(text, 0, scratch, use);
+    const auto use_own = [&](std::string_view chunk) {
+      use(text.substr(static_cast<std::size_t>(chunk.data() - older->data()), chunk.size()));
+    };
+    cut(std::string_view(*older), 0, scratch, use_own);
+  }
+
   template <class Use>
   void cut(std::string_view text, std::size_t level, PatternScratch& scratch, Use& use) const {
     if (text.empty()) return;

@@ -147,11 +147,58 @@ TEST_CASE("ranges are llama-bench's", "[apps]") {
   }
 }
 
-TEST_CASE("a model, a type and a number of threads come once on a line of llm-bench", "[apps]") {
+TEST_CASE("all tests run with each number of threads, as llama-bench's do", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  for (const std::vector<std::string>& threads : {std::vector<std::string>{"-t", "1,2"}, {"-t", "1", "-t", "2"}}) {
+    std::vector<std::string> line{"-m", path, "-p", "8", "-n", "2", "-r", "1", "-o", "json"};
+    line.insert(line.end(), threads.begin(), threads.end());
+    const Json rows = json_of("llm-bench", line);
+    CHECK(names(rows) == std::vector<std::string>{"pp8", "tg2", "pp8", "tg2"});
+    std::vector<int> counts;
+    for (const Json& row : rows) counts.push_back(row["threads"]);
+    CHECK(counts == std::vector<int>{1, 1, 2, 2});
+  }
+  const std::string table =
+      output_of("llm-bench", {"-m", path, "-p", "4", "-n", "0", "-r", "1", "-t", "1-2", "--roofline"});
+  CHECK_THAT(table, contains("| pp4, 1 thread: op | node |") && contains("| pp4, 2 threads: op | node |"));
+  CHECK(table.find("| model |") == table.rfind("| model |"));
+  check_fails(2, "option -t", "llm-bench", {"-m", path, "-t", "1,x"});
+}
+
+TEST_CASE("llama-bench's flags have 0 or 1 behind them", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  const std::vector<std::string> line{"-m", path, "-p", "4", "-n", "0", "-r", "1", "-t", "1"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = line;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  for (const std::vector<std::string>& accepted :
+       {std::vector<std::string>{"-nkvo", "0", "-nopo", "1", "-mmp", "0", "-fa", "1"},
+        {"--no-kv-offload", "1", "--no-op-offload", "0", "--mmap", "1", "--flash-attn", "on"},
+        {"--no-host", "0", "--repack", "0", "-embd", "0", "-dio", "0", "--cpu-strict", "0", "--poll", "50"},
+        {"-nkvo", "-nopo", "-mmp", "--no-host", "1"}}) {
+    INFO(accepted.front());
+    (void)output_of("llm-bench", with(accepted));
+  }
+  // Off is off: only where it is on it contradicts a backend of a GPU, which need not be here.
+  check_fails(2, "contradict each other", "llm-bench", with({"-nkvo", "1", "--backend", "cuda"}));
+  CHECK(run_program("llm-bench", with({"-nkvo", "0", "--backend", "cuda"})).code != 2);
+  check_fails(2, "option -nkvo: \"0,1\" is a list", "llm-bench", with({"-nkvo", "0,1"}));
+  check_fails(2, "attention never writes its whole matrix", "llm-bench", with({"-fa", "0,1"}));
+  check_fails(2, "weights always stay as they are in the file", "llm-bench", with({"--repack", "1"}));
+  check_fails(2, "for the text that they generate", "llm-bench", with({"-embd", "0,1"}));
+  check_fails(2, "unexpected argument \"2\"", "llm-bench", with({"-nkvo", "2"}));
+  check_fails(2, "unexpected argument \"0\"", "llm-run", {"-m", path, "-p", "a", "-nkvo", "0"});
+}
+
+TEST_CASE("a model, a type and the value of a flag come once on a line of llm-bench", "[apps]") {
   TempDir folder;
   const std::string path = write_model(folder, tiny_model());
   for (const std::vector<std::string>& twice :
-       {std::vector<std::string>{"-m", path}, {"-t", "1", "-t", "2"}, {"-ctk", "f16", "-ctk", "q8_0"}}) {
+       {std::vector<std::string>{"-m", path}, {"-nkvo", "0", "-nkvo", "1"}, {"-ctk", "f16", "-ctk", "q8_0"}}) {
     std::vector<std::string> line{"-m", path, "-p", "4", "-n", "0", "-r", "1"};
     line.insert(line.end(), twice.begin(), twice.end());
     check_fails(2, "given more than once", "llm-bench", line);

@@ -154,6 +154,47 @@ TEST_CASE("a prefill is thinking as far as its marks say so") {
   CHECK(contains(cut.err, "note: the answer ended inside its thinking, after 4 tokens"));
 }
 
+TEST_CASE("log probabilities of an answer that thought end before a stop string, as those of any other") {
+  const ReasoningBench bench;
+  // The tokens of a greedy answer are the same with a stop string, up to there.
+  const auto ask = [&](const std::string& chat_template, std::vector<std::string> more) {
+    more.insert(more.end(), {"--logprobs", "0", "-n", "40"});
+    return bench.json(chat_template, std::move(more));
+  };
+  const auto texts = [](const Json& answer) {
+    std::string text;
+    for (const Json& t : answer["logprobs"]["content"]) {
+      for (const Json& byte : t["bytes"]) text += static_cast<char>(byte.get<int>());
+    }
+    return text;
+  };
+  for (const auto& [chat_template, thinking] : {std::pair{kAllows, 0}, {kOpens, 6}}) {
+    const std::vector<std::string> budget{"--reasoning-budget", std::to_string(thinking == 0 ? -1 : thinking)};
+    const Json whole = ask(chat_template, budget);
+    const std::string text = whole["text"], all = texts(whole);
+    const std::size_t answer = all.find(text);
+    REQUIRE(answer != std::string::npos);
+    CHECK((answer > 1) == (thinking > 0));
+    for (const std::size_t length : {std::size_t{0}, text.find(' ', 20)}) {
+      const std::string stop = text.substr(length, 8);
+      REQUIRE(text.find(stop) == length);
+      std::vector<std::string> line = budget;
+      line.insert(line.end(), {"-r", stop, "--no-escape"});
+      const Json cut = ask(chat_template, line);
+      INFO(chat_template << " " << stop);
+      CHECK(cut["text"] == text.substr(0, length));
+      // The stop string begins with a token's first byte.
+      CHECK(texts(cut) == all.substr(0, length == 0 && thinking == 0 ? 0 : answer + length));
+    }
+  }
+  // Without the mark that ends the thinking, where that is the stop string.
+  const std::string all = texts(ask(kOpens, {"--reasoning-budget", "6"}));
+  const Json thought = ask(kOpens, {"--reasoning-budget", "6", "-r", "</think>"});
+  REQUIRE(all.find("</think>") != std::string::npos);
+  CHECK(texts(thought) == all.substr(0, all.find("</think>")));
+  CHECK(thought["text"] == "");
+}
+
 TEST_CASE("an answer that must have a form may think before it") {
   const ReasoningBench bench;
   const std::string schema =

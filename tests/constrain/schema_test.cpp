@@ -790,6 +790,65 @@ TEST_CASE("keywords newer than the draft are refused where they would allow more
   });
 }
 
+TEST_CASE("OpenAPI's nullable has no effect where a draft is declared, and a warning says so", "[schema]") {
+  for (const auto& [draft, name] : {std::pair{"http://json-schema.org/draft-04/schema#", "draft 4"},
+                                    {"http://json-schema.org/draft-07/schema#", "draft 7"},
+                                    {"https://json-schema.org/draft/2020-12/schema", "draft 2020-12"}}) {
+    Warnings warnings;
+    const Grammar g = grammar_from_json_schema(
+        R"({"$schema":")" + std::string(draft) + R"(","type":"string","nullable":true})", warnings);
+    CHECK(matches(g, R"("a")"));
+    CHECK_FALSE(matches(g, "null"));
+    REQUIRE(warnings.size() == 1);
+    CHECK(warnings[0].code == "schema-keyword");
+    CHECK_THAT(warnings[0].text,
+               contains("#: \"nullable\" is OpenAPI's, no keyword of " + std::string(name) + ", which $schema"));
+  }
+  check_cases({{R"({"type":"string","nullable":true})", {R"("a")", "null"}, {"1"}},
+               {R"({"$schema":"https://spec.openapis.org/oas/3.1/dialect/base","type":"string","nullable":true})",
+                {R"("a")", "null"},
+                {"1"}}});
+}
+
+// What is valid was asked of jsonschema 4.26.
+TEST_CASE("a schema inside of another one may declare its own draft", "[schema]") {
+  const std::string draft4 = R"("$schema":"http://json-schema.org/draft-04/schema#",)",
+                    draft7 = R"("$schema":"http://json-schema.org/draft-07/schema#",)",
+                    draft2020 = R"("$schema":"https://json-schema.org/draft/2020-12/schema",)";
+  const auto embedded = [](const std::string& outer, const std::string& inner) {
+    return "{" + outer + R"("type":"object","properties":{"p":{"$id":"http://x.test/p",)" + inner +
+           R"(},"required":["p"]})";
+  };
+  const std::string few = R"("type":"array","contains":{"type":"null"},"minContains":0})",
+                    few_in_7 = embedded(draft7, draft2020 + few);
+  // Names: `id` in the part of draft 4, `$id` in that of 2020-12.
+  const std::string id_in_2020 = "{" + draft2020 + R"("$ref":"http://x.test/a","$defs":{"a":{)" + draft4 +
+                                 R"("id":"http://x.test/a","type":"string"}}})",
+                    id_in_4 = "{" + draft4 + R"("$ref":"http://x.test/a","definitions":{"a":{)" + draft2020 +
+                              R"("$id":"http://x.test/a","type":"string"}}})";
+  // What is beside a $ref tells alternatives apart in 2020-12.
+  const std::string kinds =
+                        R"("$defs":{"base":{"type":"object","properties":{"k":{"type":"string"}},"required":["k"]}},
+         "oneOf":[{"$ref":"#/$defs/base","properties":{"k":{"enum":["a"]}}},
+                  {"$ref":"#/$defs/base","properties":{"k":{"enum":["b"]}}}]})",
+                    kinds_in_7 = embedded(draft7, draft2020 + kinds);
+  check_cases({{few_in_7.c_str(), {R"({"p":[]})", R"({"p":[1]})"}, {R"({"p":1})"}},
+               {id_in_2020.c_str(), {R"("a")"}, {"1"}},
+               {id_in_4.c_str(), {R"("a")"}, {"1"}},
+               {kinds_in_7.c_str(), {R"({"p":{"k":"a"}})", R"({"p":{"k":"b"}})"}, {R"({"p":{"k":"c"}})"}}});
+  CHECK_THAT(error(embedded(draft2020, draft7 + few)),
+             contains("#/properties/p/minContains: draft 7 of $schema has no such keyword"));
+  CHECK_THAT(error(embedded(draft2020, draft7 + kinds)),
+             contains("may both hold by draft 7: #/properties/p/oneOf/0/properties has no effect there"));
+  CHECK_THAT(error(embedded(draft7, R"("type":"array","items":{)" + draft4 + R"("not":{"const":0}}})")),
+             contains("#/properties/p/items/not/const: draft 4 of $schema has no such keyword"));
+  Warnings warnings;
+  const Grammar g = grammar_from_json_schema(embedded("", draft7 + R"("type":"string","nullable":true})"), warnings);
+  CHECK(matches(g, R"({"p":"a"})"));
+  CHECK_FALSE(matches(g, R"({"p":null})"));
+  CHECK(warnings.size() == 1);
+}
+
 TEST_CASE("a name that is written twice is refused with its pointer", "[schema]") {
   CHECK(error(R"({"type":"object","properties":{"a":{"type":"string","minLength":1,"type":"integer"}}})") ==
         "s.json: JSON schema, #/properties/a/type: this name is written twice; readers take one and drop the other");

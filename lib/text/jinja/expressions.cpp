@@ -1,21 +1,12 @@
 // The interpreter's half that evaluates expressions.
-#include <algorithm>
-
 #include "text/jinja/attributes.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/interpreter_guards.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"
-#include "text/jinja/walk.h"
 
 namespace llm::jinja {
-namespace {
-
-/// What they give depends on the rendering.
-constexpr std::string_view kContextFilters[] = {"map", "reject", "rejectattr", "select", "selectattr"};
-
-}  // namespace
 
 Value Interpreter::eval(const Expr& e) {
   const DepthCount depth(*this);
@@ -80,45 +71,6 @@ Value Interpreter::eval_operands(const OperandsExpr& e) {
   if (e.kind == Expr::Kind::Positive) return positive(*this, left);
   if (e.kind == Expr::Kind::Item) return get_item(*this, left, right);
   return written_base ? power_of_magnitude(*this, left, right) : binary(*this, e.op, left, right);
-}
-
-/// Jinja computes constants when it compiles a template, so Python sees `(1 - 3) ** n` as `-2 ** n`.
-bool Interpreter::has_written_base(const OperandsExpr& e) {
-  return e.kind == Expr::Kind::Binary && e.op == BinaryOp::Pow && !is_constant(*e.operands[1]) &&
-         is_constant(*e.operands[0]);
-}
-
-/// Of an expression that was evaluated: whether Jinja computes it when it compiles the template.
-bool Interpreter::is_constant(Expr& e) {
-  if (++evaluations_ % kEvaluationsPerStep == 0) step();
-  switch (e.kind) {
-    case Expr::Kind::Name:
-    case Expr::Kind::Call:
-      return false;
-    case Expr::Kind::Filter:
-      if (std::ranges::count(kContextFilters, static_cast<NamedExpr&>(e).name) != 0) return false;
-      break;
-    case Expr::Kind::And:
-    case Expr::Kind::Or:
-    case Expr::Kind::Condition:
-      return is_constant_choice(static_cast<OperandsExpr&>(e));
-    default:
-      break;
-  }
-  bool all = true;
-  for_each_operand(e, [&](Expr& part) { all = all && is_constant(part); });
-  return all;
-}
-
-/// What is not chosen need not be a constant.
-bool Interpreter::is_constant_choice(OperandsExpr& e) {
-  const bool condition = e.kind == Expr::Kind::Condition;
-  Expr& test = *e.operands[condition ? 1 : 0];
-  if (!is_constant(test)) return false;
-  const bool holds = truth(*this, eval(test));
-  if (!condition) return holds == (e.kind == Expr::Kind::Or) || is_constant(*e.operands[1]);
-  const ExprPtr& chosen = e.operands[holds ? 0 : 2];
-  return chosen != nullptr && is_constant(*chosen);
 }
 
 Value Interpreter::eval_name(const NameExpr& e) {

@@ -20,7 +20,7 @@ bool is_digit_char(char c) { return c >= '0' && c <= '9'; }
 /// The end of the name that begins at `at`, or `at` if none does.
 std::size_t name_end(std::string_view text, std::size_t at) {
   const auto belongs = [begin = at](const Character& c, std::size_t place) {
-    return place == begin ? is_identifier_start(c.code) : is_identifier_part(c.code);
+    return place == begin ? is_identifier_start(c.code) : is_name_part(c.code);
   };
   for (std::size_t end = at;;) {
     if (end == text.size()) return end;

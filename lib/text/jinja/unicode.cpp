@@ -205,6 +205,8 @@ bool is_identifier_part(std::int32_t c) {
   }
 }
 
+bool is_name_part(std::int32_t c) { return is_identifier_part(c) && !in(kNoNamePart, c); }
+
 bool is_nfkc(std::string_view text) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return true;
   utf8proc_uint8_t* bytes = nullptr;

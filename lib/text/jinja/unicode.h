@@ -33,6 +33,8 @@ bool is_printable(std::int32_t code);
 /// May begin an identifier, or go on with it: XID_Start with the low line, XID_Continue.
 bool is_identifier_start(std::int32_t code);
 bool is_identifier_part(std::int32_t code);
+/// May go on with a name in a template: the same without the marks that are newer than Jinja2's list of them.
+bool is_name_part(std::int32_t code);
 /// Normalisation form NFKC leaves the text as it is.
 bool is_nfkc(std::string_view text);
 

@@ -1,0 +1,342 @@
+#include "single_answer.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "answer_json.h"
+#include "answer_options.h"
+#include "answer_output.h"
+#include "answer_prompt.h"
+#include "base/machine.h"
+#include "common/app.h"
+#include "common/events.h"
+#include "common/messages.h"
+#include "common/output.h"
+#include "common/progress.h"
+#include "common/signals.h"
+#include "constrain/grammar.h"
+#include "constrain/token_masks.h"
+#include "form_warning.h"
+#include "graph/print.h"
+#include "profile.h"
+#include "prompt.h"
+#include "prompt_cache.h"
+#include "runtime/generator.h"
+#include "runtime/programs.h"
+
+namespace llm::app {
+namespace {
+
+constexpr int kTimeUp = 124;
+
+/// Both graphs of the bucket that a prompt of `tokens` starts with.
+void dump_graph(const Model& model, const std::string& path, std::int64_t tokens) {
+  const int n = static_cast<int>(std::min<std::int64_t>(tokens, kMaxBatchTokens));
+  const Bucket bucket{.tokens = n, .sequences = 1, .outputs = n};
+  const Graph before = model.graph_before_passes(bucket), after = model.graph(bucket);
+  errno = 0;
+  std::ofstream out(path, std::ios::binary);
+  if (path.ends_with(".dot")) {
+    out << to_dot(before) << to_dot(after);
+  } else {
+    out << "# before passes\n" << to_text(before) << "# after passes\n" << to_text(after);
+  }
+  out.flush();
+  if (!out)
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path, .problem = std::string("cannot write the graph: ") + std::strerror(errno)});
+}
+
+/// Needs no weights.
+void explain_prompt(const RunOptions& options, const std::string& text) {
+  Warnings warnings;
+  const GgufFile file = open_file(options.model, warnings);
+  const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
+  print_warnings(warnings);
+  const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
+  prompts.say_what_is_lost();
+  const Prompt prompt = prompts.from_text({text, {}});
+  warn_of_lost_bytes(prompt, *tokenizer);
+  const std::string explained = explain(prompt, *tokenizer);
+  write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
+}
+
+std::string thinking_text(const GenerateResult& r) {
+  return r.thinking_tokens > 0 ? " (" + number_text(r.thinking_tokens) + " thinking)" : "";
+}
+
+/// What ends inside of the thinking, or right behind it, has nothing to show.
+void say_if_only_thought(const GenerateResult& r, bool said) {
+  const bool cut = r.reason == StopReason::Cancelled || r.reason == StopReason::TimeUp;
+  if (r.thinking_tokens == 0 || said || cut) return;
+  const std::string after = ", after " + number_text(r.generated_tokens) + " tokens";
+  if (r.reason == StopReason::Length || r.reason == StopReason::ContextFull) {
+    note("the answer ended inside its thinking" + after +
+         ": a larger -n or a --reasoning-budget leaves room for what it would say");
+  } else {
+    note("the model ended without an answer to its thinking" + after);
+  }
+}
+
+std::string timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
+  const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
+  return "load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
+         speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
+         " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
+         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
+         fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed +
+         " · stop: " + stop;
+}
+
+void say_choices(Model& model, const RunOptions& options) {
+  const ThreadChoice threads = default_threads();
+  verbose(model.backend().describe());
+  verbose("threads: " + (options.model.threads > 0
+                             ? std::to_string(options.model.threads) + (options.tune ? " (--tune)" : " (-t)")
+                             : std::to_string(threads.threads) + " (" + threads.reason + ")"));
+  verbose("model: " + model.dims().architecture + ", " + number_text(model.parameter_count()) +
+          " parameters, weights " + bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
+}
+
+/// Behind the answer: among its words a line would be in the way.
+void warn_of_shifts(const GenerateResult& result, std::int64_t context, std::optional<std::int64_t> keep) {
+  const Window::Shifts& shifts = result.shifts;
+  if (keep && result.reason == StopReason::ContextFull) {
+    const std::string behind =
+        *keep > 0 ? "behind the " + number_text(*keep) + " that stay (--keep, and what begins every text)" : "there";
+    print_warnings(
+        {{"ctx-shift", "the context of " + number_text(context) + " tokens was full, and the answer ended: " + behind +
+                           " is no older half to go on without"}});
+  }
+  if (shifts.times == 0) return;
+  print_warnings({{"ctx-shift", "the context of " + number_text(context) + " tokens was full " +
+                                    (shifts.times == 1 ? "once" : number_text(shifts.times) + " times") +
+                                    ": the answer went on without what was oldest, " + number_text(shifts.tokens) +
+                                    (shifts.tokens == 1 ? " token" : " tokens") + " in all"}});
+}
+
+GenerateOptions generate_options(const RunOptions& o, AnswerOptions settings, const Prompt& prompt,
+                                 std::int64_t context, Clock::time_point start) {
+  GenerateOptions g{.answer = std::move(settings), .cancel = &stop_requested()};
+  if (o.output.max_seconds) {
+    g.deadline =
+        start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*o.output.max_seconds));
+  }
+  if (o.max_tokens != kUntilContextIsFull) g.keep = kept_tokens(prompt, o.context, context);
+  return g;
+}
+
+void show_prompt(const Prompt& prompt) {
+  show(stderr_is_terminal() ? terminal_safe(prompt.text.text) : prompt.text.text);
+}
+
+struct Asked {
+  std::string prompt;
+  Clock::duration awaited;  ///< whoever writes it: no part of the time to load
+  std::optional<Grammar> grammar;
+};
+
+/// What is known before the model is loaded.
+Asked read_asked(const RunOptions& options) {
+  const Clock::time_point begin = Clock::now();
+  mention_unread_stdin(options.prompt);
+  std::string prompt = read_prompt(options.prompt);
+  const Clock::duration awaited = Clock::now() - begin;
+  return {std::move(prompt), awaited, compile_constraint(options.constraint)};
+}
+
+Prompt make_prompt(const RunOptions& options, const Model& model, const std::string& text) {
+  const PromptMaker prompts(options.chat, model.file().metadata(), model.tokenizer());
+  prompts.say_what_is_lost();
+  Prompt prompt = prompts.from_text({text, {}});
+  add_prefill(prompt, options.output.prefill, model.tokenizer());
+  warn_of_lost_bytes(prompt, model.tokenizer());
+  verbose("prompt: " + (prompt.made_by.empty() ? "raw text" : "by " + prompt.made_by));
+  return prompt;
+}
+
+AnswerOptions settings_for(const Prompt& prompt, const RunOptions& options, std::optional<Grammar> grammar,
+                           const Model& model) {
+  std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), model) : nullptr;
+  AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), model);
+  settings.reasoning = prompt.reasoning;
+  if (settings.reasoning) settings.reasoning->begun = options.output.prefill;
+  return settings;
+}
+
+SessionOptions session_beside(const Drafting& drafting, const RunOptions& options, const Model& model) {
+  SessionOptions session = session_options(options, model);
+  session.beside = drafting.memory();
+  return session;
+}
+
+/// The prompt as the session has room for it, shown where that is wanted.
+Prompt fitted(Prompt prompt, const RunOptions& options, const Session& session) {
+  fit_prompt(prompt, options.context, session.context(), options.max_tokens);
+  if (options.output.display_prompt) show_prompt(prompt);
+  return prompt;
+}
+
+/// All that an answer is made with.
+class SingleAnswer {
+ public:
+  /// What may be refused is refused here. All must outlive it.
+  SingleAnswer(const RunOptions&, Model&, Prompt, AnswerOptions, Clock::time_point start);
+  /// The exit code.
+  int run(double load_seconds);
+
+ private:
+  void observe();
+  std::unique_ptr<AnswerOutput> make_output(double load_seconds) const;
+  void wire(AnswerOutput&);
+  GenerateResult generate(AnswerOutput&);
+  static void tell_end(AnswerOutput&, const GenerateResult&);
+  void warn(const GenerateResult&) const;
+  void tell_figures(const GenerateResult&, double load_seconds) const;
+
+  const RunOptions& options_;
+  Model& model_;
+  Drafting drafting_;
+  Session session_;
+  const Prompt prompt_;
+  PromptCache cache_;
+  SequenceId sequence_;
+  GenerateOptions generation_;
+  Profile profile_;
+  EventPace pace_;
+  bool said_ = false;  ///< the answer has text
+};
+
+SingleAnswer::SingleAnswer(const RunOptions& options, Model& model, Prompt prompt, AnswerOptions settings,
+                           Clock::time_point start)
+    : options_(options),
+      model_(model),
+      drafting_(options.speculation, options.model, model, options.context.cache),
+      session_(model, session_beside(drafting_, options, model)),
+      prompt_(fitted(std::move(prompt), options, session_)),
+      cache_(options.prompt_cache, model, session_),
+      sequence_(session_.create()),
+      generation_(generate_options(options, std::move(settings), prompt_, session_.context(), start)) {
+  generation_.cached = cache_.take(sequence_, prompt_.tokens.ids);
+}
+
+int SingleAnswer::run(double load_seconds) {
+  observe();
+  const auto output = make_output(load_seconds);
+  wire(*output);
+  const GenerateResult result = generate(*output);
+  warn(result);
+  cache_.keep(sequence_, prompt_.tokens.ids, result);
+  tell_figures(result, load_seconds);
+  return result.reason == StopReason::TimeUp ? kTimeUp : signal_exit_code();
+}
+
+void SingleAnswer::observe() {
+  profile_.begin("prompt");
+  if (!options_.profile) return;
+  session_.observer = &profile_;
+  if (model_.kind() == "cuda") note("--profile waits for the GPU after each node: this run is slower than others");
+}
+
+std::unique_ptr<AnswerOutput> SingleAnswer::make_output(double load_seconds) const {
+  return make_answer_output(options_.output, options_.chat.reasoning,
+                            {.model = std::filesystem::path(options_.model.path).filename().string(),
+                             .seed = generation_.answer.sampling.seed,
+                             .load_seconds = load_seconds,
+                             .cached_tokens = generation_.cached,
+                             .prefill = options_.output.prefill,
+                             .reasoning = prompt_.reasoning},
+                            model_.tokenizer());
+}
+
+/// Who hears of each token, and what a signal does until the first one.
+void SingleAnswer::wire(AnswerOutput& output) {
+  generation_.speculation = drafting_.start(session_);
+  generation_.step = [this, &output](const Answer& a, const AnswerText& piece) {
+    output.step(a, piece);
+    said_ = said_ || !piece.text.empty();
+    if (pace_.due(a.ended())) emit_event("decode", {{"tokens", a.tokens().size()}});
+  };
+  if (!cache_.wanted()) return;
+  set_stop_words(note_line(kStopsBehindStep));  // what was read until then is kept
+  on_signal(OnSignal::AskToStop);
+}
+
+GenerateResult SingleAnswer::generate(AnswerOutput& output) {
+  std::optional<Progress> bar(std::in_place, "reading the prompt");
+  EventPace pace;
+  const auto progress = [&](std::int64_t done, std::int64_t total) {
+    if (pace.due(done == total)) emit_event("prefill", {{"done", done}, {"total", total}});
+    bar->update(static_cast<double>(done) / static_cast<double>(total));
+    if (done < total) return;
+    bar.reset();
+    set_stop_words("");
+    profile_.begin("generation");
+    on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
+    output.begin();
+  };
+  GenerateResult result = llm::generate(session_, model_, sequence_, prompt_.tokens.ids, generation_, {}, progress);
+  bar.reset();
+  tell_end(output, result);
+  return result;
+}
+
+void SingleAnswer::tell_end(AnswerOutput& output, const GenerateResult& result) {
+  const std::string_view reason = finish_reason(result.reason);
+  output.finish(result, reason);
+  emit_event("done", {{"finish_reason", reason},
+                      {"prompt_tokens", result.prompt_tokens},
+                      {"completion_tokens", result.generated_tokens},
+                      {"reasoning_tokens", result.thinking_tokens},
+                      {"prompt_seconds", result.prompt_seconds},
+                      {"first_token_seconds", result.first_token_seconds},
+                      {"decode_seconds", result.generate_seconds}});
+}
+
+void SingleAnswer::warn(const GenerateResult& result) const {
+  warn_of_shifts(result, session_.context(), generation_.keep);
+  warn_of_cut_form(result, "a larger -n gives it room");
+  warn_of_drafts(generation_.speculation);
+}
+
+void SingleAnswer::tell_figures(const GenerateResult& result, double load_seconds) const {
+  std::string programs = session_.describe();
+  if (programs.ends_with('\n')) programs.pop_back();
+  verbose(programs);
+  const std::string drafted = drafting_.describe();
+  if (!drafted.empty()) verbose(drafted);
+  if (options_.profile) show(profile_.table() + (drafted.empty() ? "" : "\n" + drafted));
+  say_if_only_thought(result, said_);
+  if (!options_.output.show_timings.value_or(true)) return;
+  const auto tell = options_.output.show_timings ? show : say;
+  const std::string seed = options_.sampling.seed_drawn ? seed_text(generation_.answer.sampling) : "";
+  tell(timing(load_seconds, generation_.cached, result, seed));
+}
+
+}  // namespace
+
+int answer_prompt(const RunOptions& options, Clock::time_point start) {
+  Asked asked = read_asked(options);
+  install_signal_handlers();
+  if (options.explain_prompt) {
+    explain_prompt(options, asked.prompt);
+    return 0;
+  }
+  const std::unique_ptr<Model> model = load_model(options.model);
+  Prompt prompt = make_prompt(options, *model, asked.prompt);
+  if (!options.dump_graph.empty())
+    dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.tokens.ids.size()));
+  say_choices(*model, options);
+  AnswerOptions settings = settings_for(prompt, options, std::move(asked.grammar), *model);
+  SingleAnswer answer(options, *model, std::move(prompt), std::move(settings), start);
+  redirect_stdout(options.batch.output);  // from here on nothing is refused any more
+  return answer.run(seconds_since(start + asked.awaited));
+}
+
+}  // namespace llm::app
