@@ -22,7 +22,6 @@
 #include "batch_state.h"
 #include "batch_time.h"
 #include "batch_warnings.h"
-#include "chat_report.h"
 #include "common/messages.h"
 #include "common/signals.h"
 #include "constrain/token_masks.h"
@@ -224,7 +223,7 @@ void BatchRun::warn_of_what_is_lost() const {
   print_warnings(warnings_of_other_models(requests_, options_.model, model_->file().metadata()));
   if (!prompts_->has_template()) return;
   print_warnings(warnings_of_unread_variables(requests_, *prompts_));
-  print_warnings(warnings_of_unknown_roles(requests_, template_source(options_.chat, *model_)));
+  print_warnings(warnings_of_unknown_roles(requests_, *prompts_));
 }
 
 BatchState BatchRun::new_state() const {

@@ -232,7 +232,7 @@ void Chat::show(const std::string& what) {
   if (what == "params") return tell(list_settings(s.settings, s.width()));
   if (what == "system") return controls_.system("");
   if (what == "template")
-    return tell(s.prompts.template_name() + ":\n" + template_source(s.options.chat, s.model) + "\n");
+    return tell(s.prompts.template_name() + ":\n" + std::string(s.prompts.template_source()) + "\n");
   if (what == "license") return tell(license_text(s.model));
   throw Error(ErrorKind::Usage, "/show takes info, params, template, system or license");
 }

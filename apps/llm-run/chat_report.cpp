@@ -5,10 +5,8 @@
 
 #include "common/columns.h"
 #include "common/help_page.h"
-#include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
-#include "text/known_templates.h"
 
 namespace llm::app {
 namespace {
@@ -35,19 +33,6 @@ std::string model_info(const RunOptions& options, Model& m, const Session& sessi
          "tokenizer  " + m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
          number_text(session.context()) + " tokens, " + bytes_text(session.cache_bytes_per_position()) +
          " each\nbackend    " + m.backend().describe() + "\n";
-}
-
-std::string template_source(const ChatOptions& o, const Model& model) {
-  if (!o.template_file.empty()) return read_text(o.template_file, kMostText);
-  if (ChatTemplate::is_source(o.template_text)) return o.template_text;
-  const Metadata& metadata = model.file().metadata();
-  const bool named = !o.template_text.empty() && o.template_text != "default";
-  const std::string key = "tokenizer.chat_template" + (named ? "." + o.template_text : "");
-  if (metadata.find(key) != nullptr) return std::string(metadata.get<std::string_view>(key));
-  for (const KnownTemplate& known : known_templates()) {
-    if (known.name == o.template_text) return std::string(known.source);
-  }
-  return "(its text is not known)";
 }
 
 std::string license_text(const Model& model) {

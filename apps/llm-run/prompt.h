@@ -34,6 +34,12 @@ class PromptMaker {
     const auto& chosen = has_tools ? with_tools_.chosen : plain_.chosen;
     return chosen && chosen->reads(variable);
   }
+  /// Its Jinja text; empty without one.
+  std::string_view template_source() const { return plain_.chosen ? plain_.chosen->source() : std::string_view(); }
+  /// That of requests that offer tools.
+  std::string_view tools_template_source() const {
+    return with_tools_.chosen ? with_tools_.chosen->source() : std::string_view();
+  }
   /// What the options call it: "the file's chat template".
   const std::string& template_name() const { return plain_.name; }
   /// What --chat-template-file or --chat-template say: a template, or the name of one.
