@@ -217,6 +217,7 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
   row_maker_.emplace(*model_, *prompts_, common_, options_.output.max_seconds);
   warn_of_what_is_lost();
+  note_long_context(options_, *model_);
 }
 
 void BatchRun::warn_of_what_is_lost() const {

@@ -286,6 +286,7 @@ int run_chat(const RunOptions& options) {
   ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
+  note_long_context(options, *model);
   SessionOptions session_settings = session_options(options, *model);
   session_settings.beside = drafting.memory();
   Session session(*model, session_settings);

@@ -62,8 +62,14 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
   prompts.say_what_is_lost();
-  const Prompt prompt = prompts.from_text({text, {}});
+  Prompt prompt = prompts.from_text({text, {}});
+  add_prefill(prompt, options.output.prefill, *tokenizer);
   warn_of_lost_bytes(prompt, *tokenizer);
+  if (prompt.reasoning) {
+    ReasoningParser begun(prompt.reasoning->markers, prompt.reasoning->begins);
+    (void)begun.push(options.output.prefill);
+    prompt.reasoning->begins = begun.phase();
+  }
   const std::string explained = explain(prompt, *tokenizer);
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
 }
@@ -96,6 +102,7 @@ std::string timing(double load_seconds, std::int64_t cached, const GenerateResul
 }
 
 void say_choices(Model& model, const RunOptions& options) {
+  note_long_context(options, model);
   const ThreadChoice threads = default_threads();
   verbose(model.backend().describe());
   verbose("threads: " + (options.model.threads > 0
@@ -181,11 +188,13 @@ int dry_run(const RunOptions& options) {
                        *model);  // what the answer would be refused for
   const Drafting drafting(options.speculation, options.model, *model, options.context.cache,
                           LoadOptions::Weights::Leave);
+  note_long_context(options, *model);
   SessionOptions session = session_options(options, *model);
   session.beside = drafting.memory();
   const auto print_plan = [&] { return print_memory_plan(*model, session, drafting.memory_text()); };
   if (!text) return print_plan();
   const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
+  prompts.say_what_is_lost();
   Prompt prompt = prompts.from_text({*text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
   warn_of_lost_bytes(prompt, model->tokenizer());

@@ -306,11 +306,12 @@ void warn_of_lost_bytes(const Prompt& prompt, const Tokenizer& tokenizer) {
 std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
   const bool raw = prompt.made_by.empty();
   const std::size_t n = prompt.tokens.ids.size();
-  std::string out = "The prompt, " + (raw ? "raw text" : "by " + prompt.made_by) + ", " +
-                    number_text(prompt.text.text.size()) + " bytes:\n\n" + prompt.text.text + "\n\nIts " +
-                    number_text(n) + (n == 1 ? " token (" : " tokens (") +
-                    (raw ? "prompt: the text" : "template: the template's text, user: the messages'") +
-                    ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
+  std::string out =
+      "The prompt, " + (raw ? "raw text" : "by " + prompt.made_by) + ", " + number_text(prompt.text.text.size()) +
+      " bytes:\n\n" + prompt.text.text + "\n\nIts " + number_text(n) + (n == 1 ? " token (" : " tokens (") +
+      (raw ? "prompt: the text" + std::string(prompt.text.user.empty() ? "" : ", user: the answer's beginning")
+           : "template: the template's text, user: the messages'") +
+      ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
   for (std::size_t i = 0; i < n; ++i) {
     const Token token = prompt.tokens.ids[i];
     const std::string id = std::to_string(token);

@@ -580,6 +580,29 @@ TEST_CASE("a dry run refuses what the run would refuse") {
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == 2);
 }
 
+TEST_CASE("a dry run tells what the run would tell, once") {
+  const RunBench bench;
+  const auto count = [](const std::string& text, const std::string& part) {
+    std::size_t n = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  const std::string unread = "the chat template does not read the variable \"tone\"",
+                    longer = "longer than the 100,000 that the model was trained with";
+  const auto rows = bench.file("rows.jsonl", R"({"messages":[{"role":"user","content":"ab"}]})").string();
+  const std::vector<std::string> options{
+      "--chat-template", "chatml", "--chat-template-kwargs", R"({"tone":1})", "-c", "100001", "-n", "1"};
+  for (const std::vector<std::string>& prompt : {std::vector<std::string>{"-p", "ab"}, {"--batch", rows}}) {
+    for (const std::vector<std::string>& dry : {std::vector<std::string>{}, {"--dry-run"}}) {
+      const Outcome o = bench(with(with(options, prompt), dry));
+      INFO(o.err);
+      CHECK(o.code == 0);
+      CHECK(count(o.err, unread) == 1);
+      CHECK(count(o.err, longer) == 1);
+    }
+  }
+}
+
 TEST_CASE("bytes that the vocabulary has nothing for are told") {
   const RunBench bench(tiny_model({.context = 200, .tokenizer = TinyTokenizer::BpeWithGaps}));
   const std::string text = "a\x04z \xF1\x80\x80\x80 c\x04";
