@@ -220,8 +220,9 @@ std::string advice_for(std::string_view first) {
 /// A file of another form is a mistake of the command, which no row's failure explains.
 void refuse_other_forms(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  const bool none_is_json = std::all_of(
-      rows.begin(), rows.end(), [](const BatchRequest& r) { return r.failure && r.failure->code == kInvalidJson; });
+  const bool none_is_json = std::all_of(rows.begin(), rows.end(), [](const BatchRequest& r) {
+    return r.failure && r.failure->code == RowFailure::Code::InvalidJson;
+  });
   if (!none_is_json) return;
   throw Error(ErrorKind::Usage,
               ErrorParts{.file = path,

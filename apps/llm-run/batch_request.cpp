@@ -23,12 +23,12 @@ struct BadRow {
   RowFailure failure;
 };
 
-[[noreturn]] void invalid(std::string message) { throw BadRow{{"invalid_request", std::move(message)}}; }
+[[noreturn]] void invalid(std::string message) { throw BadRow{{RowFailure::Code::InvalidRequest, std::move(message)}}; }
 
 std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
 
 bool is_shallow(int depth, Json::parse_event_t, const Json&) {
-  if (depth > kMostNesting) throw BadRow{{kInvalidJson, nesting_problem()}};
+  if (depth > kMostNesting) throw BadRow{{RowFailure::Code::InvalidJson, nesting_problem()}};
   return true;
 }
 
@@ -74,7 +74,7 @@ Json parse_json(std::string_view text, std::string& twice) {
     what.erase(0, std::min(what.find("] ") + 2, what.size()));
     constexpr std::string_view kPlace = "parse error at line 1, ";
     if (what.starts_with(kPlace)) what.replace(0, kPlace.size(), "parse error at ");
-    throw BadRow{{kInvalidJson, shortened(what)}};
+    throw BadRow{{RowFailure::Code::InvalidJson, shortened(what)}};
   }
 }
 
@@ -256,13 +256,14 @@ void set_form(BatchRequest& r, std::string_view key, const std::string& text,
   try {
     r.changes.grammar = std::make_shared<const Grammar>(compile(warnings));
   } catch (const Error& error) {
-    throw BadRow{{"schema_invalid", error.what()}};
+    throw BadRow{{RowFailure::Code::SchemaInvalid, error.what()}};
   }
   r.changes.form = std::string(key) + ":" + text;
   for (Warning& w : warnings) r.warnings.push_back(std::move(w));
 }
 void read_schema(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
-  if (!v.is_object() && !v.is_boolean()) throw BadRow{{"schema_invalid", in_key(key) + " is not an object"}};
+  if (!v.is_object() && !v.is_boolean())
+    throw BadRow{{RowFailure::Code::SchemaInvalid, in_key(key) + " is not an object"}};
   set_form(r, key, std::string(written), [&](Warnings& warnings) {
     return v.is_object() && v.empty() ? grammar_of_json_objects() : grammar_from_json_schema(written, warnings);
   });
@@ -597,6 +598,27 @@ AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common)
   }
   if (r.changes.stop_strings) a.stop_strings = *r.changes.stop_strings;
   return a;
+}
+
+std::string_view name(RowFailure::Code code) {
+  using Code = RowFailure::Code;
+  switch (code) {
+    case Code::InvalidJson:
+      return "invalid_json";
+    case Code::InvalidRequest:
+      return "invalid_request";
+    case Code::SchemaInvalid:
+      return "schema_invalid";
+    case Code::TemplateError:
+      return "template_error";
+    case Code::ContextLengthExceeded:
+      return "context_length_exceeded";
+    case Code::Timeout:
+      return "timeout";
+    case Code::Internal:
+      return "internal";
+  }
+  return "";
 }
 
 std::vector<std::string> template_columns(std::string_view text) {

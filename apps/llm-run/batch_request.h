@@ -23,14 +23,21 @@ namespace llm::app {
 
 using Json = nlohmann::ordered_json;
 
-/// The code of a line that cannot be read as JSON.
-inline constexpr const char* kInvalidJson = "invalid_json";
-
 /// Why a row has no answer: a code of the batch format and a sentence.
 struct RowFailure {
-  std::string code;
+  enum class Code : std::uint8_t {
+    InvalidJson,
+    InvalidRequest,
+    SchemaInvalid,
+    TemplateError,
+    ContextLengthExceeded,
+    Timeout,
+    Internal
+  } code;
   std::string message;
 };
+/// As results have it: "invalid_json".
+std::string_view name(RowFailure::Code);
 
 struct ChatPrompt {
   std::vector<std::string> roles;   ///< of the messages
