@@ -133,10 +133,10 @@ constexpr int kTimeUp = 124;
 constexpr int kWarned = 10;
 
 GenerateResult answer(Model& model, Session& session, SequenceId sequence, std::span<const Token> prompt,
-                      const GenerateOptions& options, AnswerOutput& output, Profile& profile) {
+                      GenerateOptions options, AnswerOutput& output, Profile& profile) {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   EventPace pace;
-  const auto progress = [&](std::int64_t done, std::int64_t total) {
+  options.progress = [&](std::int64_t done, std::int64_t total) {
     if (pace.due(done == total)) emit_event("prefill", {{"done", done}, {"total", total}});
     bar->update(static_cast<double>(done) / static_cast<double>(total));
     if (done < total) return;
@@ -146,7 +146,7 @@ GenerateResult answer(Model& model, Session& session, SequenceId sequence, std::
     on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
     output.begin();
   };
-  GenerateResult result = generate(session, model, sequence, prompt, options, {}, progress);
+  GenerateResult result = generate(session, model, sequence, prompt, options);
   bar.reset();
   const std::string_view reason = finish_reason(result.reason);
   output.finish(result, reason);
