@@ -250,6 +250,23 @@ TEST_CASE("sizes of a model are those of the weights it reads") {
   CHECK(model->weight_bytes_per_token() == 4 * (32 + embedding + norms + attention + router + experts / 2));
 }
 
+TEST_CASE("a token reads as many of the experts beside others as it is routed to, too") {
+  const TempDir folder;
+  // 2 of 8 experts, and of 4 small ones, each of 2 neighbours, as many
+  const TinyFile file = tiny_model({.arch = "grovemoe", .experts = 8, .experts_used = 2});
+  std::uint64_t expected = 0;
+  for (const TinyTensor& t : file.tensors()) {
+    const std::uint64_t bytes = t.type.bytes();
+    if (t.name == "token_embd.weight")
+      expected += t.type.row_bytes();
+    else
+      expected += t.name.find("_exps") != std::string::npos     ? bytes / 8 * 2
+                  : t.name.find("_chexps") != std::string::npos ? bytes / 4 * 2
+                                                                : bytes;
+  }
+  CHECK(load_tiny(folder, file)->weight_bytes_per_token() == expected);
+}
+
 TEST_CASE("a token reads the weights of layers as often as it goes through them") {
   const TempDir folder;
   TinyFile file = tiny_model({.arch = "nanbeige", .layers = 2});
