@@ -144,7 +144,8 @@ void BatchRun::take_seed_and_time() {
 
 void BatchRun::read_rows() {
   const BatchOptions& o = options_.batch;
-  const RowRules rules{.template_row = o.template_row};
+  RowRules rules;
+  if (o.template_row) rules.template_row.emplace(*o.template_row);
   requests_ = read_batch(o.input, batch_format(o.format, o.input), rules, o.limit);
   print_warnings(warnings_of_keys(requests_));
   note_options_beside(requests_);

@@ -436,8 +436,8 @@ Json typed(const Json& columns, WrittenMembers& written) {
   return out;
 }
 
-void fill_prompt(BatchRequest& r, const std::string& row_template, const Json& columns, const WrittenMembers& written) {
-  const std::vector<std::string> wanted = template_columns(row_template);
+void fill_prompt(BatchRequest& r, const RowTemplate& row_template, const Json& columns, const WrittenMembers& written) {
+  const std::vector<std::string>& wanted = row_template.columns();
   const auto is_there = [&](const std::string& n) { return columns.contains(n) && !columns[n].is_null(); };
   if (!std::all_of(wanted.begin(), wanted.end(), is_there)) {
     r.columns.emplace();
@@ -448,7 +448,7 @@ void fill_prompt(BatchRequest& r, const std::string& row_template, const Json& c
     if (columns[name].is_null()) invalid(in_key(name) + " is null, and the prompt needs it");
   }
   r.is_filled = true;
-  r.prompts = {PlainPrompt{fill_template(row_template, columns, written)}};
+  r.prompts = {PlainPrompt{row_template.fill(columns, written)}};
 }
 
 template <std::size_t N, class K>
@@ -458,12 +458,11 @@ bool names(const std::array<K, N>& keys, std::string_view name) {
 
 /// Of a row whose prompt a template makes: the keys of options that the template does not insert. What else there is
 /// are columns that nobody asked for.
-Json options_beside(const std::string& row_template, const Json& columns) {
-  const std::vector<std::string> inserted = template_columns(row_template);
+Json options_beside(const RowTemplate& row_template, const Json& columns) {
   Json options = Json::object();
   for (const auto& [name, value] : columns.items()) {
     const bool known = names(kKeys, name) || names(kWrittenKeys, name) || find_sampling_parameter(name) != nullptr;
-    if (known && std::find(inserted.begin(), inserted.end(), name) == inserted.end()) options[name] = value;
+    if (known && !row_template.inserts(name)) options[name] = value;
   }
   return options;
 }
@@ -621,24 +620,6 @@ std::string_view name(RowFailure::Code code) {
   return "";
 }
 
-std::vector<std::string> template_columns(std::string_view text) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("{{") || rest.starts_with("}}")) {
-      i += 2;
-    } else if (rest[0] != '{') {
-      ++i;
-    } else if (const std::size_t end = rest.find('}'); end != std::string_view::npos) {
-      names.emplace_back(rest.substr(1, end - 1));
-      i += end + 1;
-    } else {
-      throw Error(ErrorKind::Usage, "option --template-row: an open { without }; a brace of the text is written {{");
-    }
-  }
-  return names;
-}
-
 std::string no_column(const std::string& name, std::span<const std::string> columns) {
   const std::string list = list_of(columns);
   const std::string nearest = nearest_name(name, columns);
@@ -656,31 +637,6 @@ std::string no_content_column(std::span<const std::string> columns) {
   }
   return there + ", there " + (columns.size() == 1 ? "is " : "are ") + list_of(columns) +
          "; --template-row 'TEXT {COLUMN}' makes prompts of such columns";
-}
-
-PromptText fill_template(std::string_view text, const Json& columns, const WrittenMembers& written) {
-  PromptText out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("{{") || rest.starts_with("}}")) {
-      out.text += rest[0];
-      i += 2;
-      continue;
-    }
-    if (rest[0] != '{') {
-      out.text += rest[0];
-      ++i;
-      continue;
-    }
-    const std::size_t end = rest.find('}');
-    const std::string name(rest.substr(1, end - 1));
-    const Json& value = columns.at(name);
-    const std::size_t begin = out.text.size();
-    out.text += value.is_string() ? value.get<std::string>() : written.at(name);
-    out.user.push_back({begin, out.text.size()});
-    i += end + 1;
-  }
-  return out;
 }
 
 }  // namespace llm::app
