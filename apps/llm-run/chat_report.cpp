@@ -7,6 +7,7 @@
 #include "common/help_page.h"
 #include "common/messages.h"
 #include "common/numbers.h"
+#include "timing_text.h"
 
 namespace llm::app {
 namespace {
@@ -18,11 +19,7 @@ std::string right(std::string text, std::size_t width) {
 }  // namespace
 
 std::string timing(const Conversation::Answered& a, const std::string& seed) {
-  const GenerateResult& r = a.result;
-  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed_text(r.prompt_tokens, r.prompt_seconds) +
-         " (cached " + number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
-         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-         fixed_text(r.first_token_seconds, 2) + "s" + seed + " · stop: " + std::string(name(r.reason));
+  return timing_text(a.result, a.cached) + seed + " · stop: " + std::string(name(a.result.reason));
 }
 
 std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {

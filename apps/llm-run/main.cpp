@@ -31,6 +31,7 @@
 #include "prompt_cache.h"
 #include "runtime/generator.h"
 #include "runtime/programs.h"
+#include "timing_text.h"
 #include "tuning.h"
 
 namespace llm::app {
@@ -74,10 +75,6 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
 }
 
-std::string thinking_text(const GenerateResult& r) {
-  return r.thinking_tokens > 0 ? " (" + number_text(r.thinking_tokens) + " thinking)" : "";
-}
-
 /// What ends inside of the thinking, or right behind it, has nothing to show.
 void say_if_only_thought(const GenerateResult& r, bool said) {
   const bool cut = r.reason == StopReason::Cancelled || r.reason == StopReason::TimeUp;
@@ -93,12 +90,9 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
 
 std::string timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
-  return "load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
-         speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
-         " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
-         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-         fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed +
-         " · stop: " + stop;
+  return "load " + fixed_text(load_seconds, 1) + "s · " +
+         timing_text(r, cached > 0 ? std::optional(cached) : std::nullopt) + " · peak " +
+         bytes_text(peak_resident_bytes()) + seed + " · stop: " + stop;
 }
 
 void say_choices(Model& model, const RunOptions& options) {

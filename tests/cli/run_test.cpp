@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <regex>
 
 #include "gguf/file.h"
 #include "support/catch.h"
@@ -87,6 +88,19 @@ TEST_CASE("only the answer goes to stdout, only the rest to stderr") {
   CHECK(quiet.out == o.out);
   CHECK(quiet.err.empty());
   CHECK(bench({"-p", "ab", "-n", "0"}).out == "\n");
+}
+
+TEST_CASE("the line of times groups digits, of one answer as of a chat") {
+  const RunBench bench;
+  const auto prompt = bench.file("long.txt", std::string(3000, 'x')).string();
+  const std::regex figures("prompt \\d,\\d{3} tok .* gen 1,100 tok ");
+  for (const std::vector<std::string>& mode :
+       {std::vector<std::string>{"-no-cnv"}, {"-i", "-st", "--chat-template", "chatml"}}) {
+    const Outcome o = bench(with({"-f", prompt, "-n", "1100", "--ignore-eos", "--show-timings"}, mode));
+    INFO(o.err);
+    CHECK(o.code == 0);
+    CHECK(std::regex_search(o.err, figures));
+  }
 }
 
 TEST_CASE("answers are the same for a seed, whatever the threads") {
