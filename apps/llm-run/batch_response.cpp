@@ -113,8 +113,7 @@ RowFailure too_late_for(double max_seconds) {
 }
 
 RowFailure too_long_for(std::int64_t context, std::int64_t tokens) {
-  return {RowFailure::Code::ContextLengthExceeded,
-          "prompt " + number_text(tokens) + " tokens, context " + number_text(context)};
+  return {RowFailure::Code::ContextLengthExceeded, problem_of_length(tokens, context)};
 }
 
 RowFailure failure_of(const Error& error) {
