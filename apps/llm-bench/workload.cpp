@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "graph/weight_parts.h"
 #include "runtime/session.h"
 #include "tensor/dtype.h"
 
@@ -29,10 +30,12 @@ Multiplied products(const Workload& w, double rows, double wanted) {
 bool is_matrix(const ValueInfo& v) { return v.kind == ValueKind::Weight && v.type.shape.n_dims() > 1; }
 
 /// Expected share of the experts that `tokens` random routes touch.
-double touched_experts(const Workload& w, double tokens) { return 1 - std::pow(1 - w.expert_share, tokens); }
+double touched(const Workload::Experts& e, double tokens) { return 1 - std::pow(1 - e.share, tokens); }
 
 double step_bytes(const Workload& w, double tokens) {
-  return w.shared_bytes + w.expert_bytes * touched_experts(w, tokens);
+  double bytes = w.shared_bytes;
+  for (const Workload::Experts& e : w.experts) bytes += e.bytes * touched(e, tokens);
+  return bytes;
 }
 
 /// Time per test, in seconds, at each limit.
@@ -82,22 +85,23 @@ Workload measure_workload(const Model& model, const Session& session) {
   const std::string_view backend = model.backend().name();
   Workload w;
   w.step_tokens = session.batch_tokens();
-  const ModelDims& dims = model.dims();
-  if (dims.experts > 0) w.expert_share = static_cast<double>(dims.experts_used) / dims.experts;
+  w.shared_bytes = static_cast<double>(model.weight_bytes_per_token());
   const Graph graph = model.graph(Bucket{});
   for (const Node& node : graph.nodes()) {
     if (std::holds_alternative<Embed>(node.op)) continue;
-    const bool experts = node.role == Role::Experts;
     Multiplied& sum = graph.info(node.out[0]).rows == RowSpace::Outputs ? w.wanted : w.all;
     for (const std::uint32_t id : node.in) {
       const ValueInfo& v = graph.info(id);
       if (!is_matrix(v)) continue;
-      const double elements = static_cast<double>(v.type.shape.elements()) * (experts ? w.expert_share : 1);
-      kind_of(sum, v.type.dtype, backend) += elements;
-      if (experts) w.expert_bytes += static_cast<double>(v.type.bytes());
+      const WeightParts parts = weight_parts(graph, node, id);
+      const auto n = static_cast<double>(parts.n);
+      kind_of(sum, v.type.dtype, backend) +=
+          static_cast<double>(v.type.shape.elements()) / n * static_cast<double>(parts.uses);
+      if (parts.per_token() == parts.n) continue;
+      w.experts.push_back({static_cast<double>(v.type.bytes()), static_cast<double>(parts.per_token()) / n});
+      w.shared_bytes -= static_cast<double>(parts.bytes_per_token());
     }
   }
-  w.shared_bytes = static_cast<double>(model.weight_bytes_per_token()) - w.expert_bytes * w.expert_share;
   w.bytes_per_position = static_cast<double>(session.cache_bytes_per_position());
   w.bytes_per_state = static_cast<double>(session.bytes_per_state());
   return w;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/machine_limits.h"
 #include "runtime/model.h"
@@ -37,9 +38,13 @@ struct Workload {
   Multiplied all;  ///< of products with every token's row; of the experts only those in use
   Multiplied
       wanted;  ///< of products with the rows alone that logits are wanted of: the head's, most of the last layer's
-  double shared_bytes = 0;        ///< weights that every step reads, however many tokens it has
-  double expert_bytes = 0;        ///< of all experts
-  double expert_share = 0;        ///< of the experts that one token uses
+  double shared_bytes = 0;  ///< weights that every step reads, however many tokens it has
+  /// Matrices side by side of which a token uses some.
+  struct Experts {
+    double bytes;  ///< of all
+    double share;  ///< of them that one token uses
+  };
+  std::vector<Experts> experts;
   double bytes_per_position = 0;  ///< of the cache
   double bytes_per_state = 0;     ///< of a sequence's recurrent layers
   int step_tokens = 1;            ///< most tokens of a step

@@ -38,11 +38,6 @@ std::string token_name(Token token, const Tokenizer& tokenizer) {
   return spelled;
 }
 
-std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
 /// How `text` was decoded: the first token may have lost its leading space.
 StreamStart start_of(std::string_view text, std::span<const Logprobs> all, const Tokenizer& tokenizer) {
   StreamDecoder decoder(tokenizer);
@@ -99,7 +94,7 @@ Json completion_logprobs_json(std::span<const Logprobs> all, std::string_view te
         likeliest[name] = json_logprob(t.logprob);
     }
     offsets.push_back(at);
-    at += characters(decoder.push(l.chosen.token));
+    at += utf8::count_characters(decoder.push(l.chosen.token));
   }
   return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", best}, {"text_offset", offsets}};
 }

@@ -21,18 +21,16 @@ AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& samplin
   return a;
 }
 
-std::int64_t context_of(const RunOptions& o, const Model& model) {
-  if (!o.context.size) return 0;
+void note_long_context(const RunOptions& o, const Model& model) {
   const std::int64_t trained = model.dims().context;
-  if (*o.context.size > trained) {
-    note("the context of " + number_text(*o.context.size) + " tokens is longer than the " + number_text(trained) +
-         " that the model was trained with");
-  }
-  return *o.context.size == 0 ? trained : *o.context.size;
+  if (o.context.size.value_or(0) <= trained) return;
+  note("the context of " + number_text(*o.context.size) + " tokens is longer than the " + number_text(trained) +
+       " that the model was trained with");
 }
 
 SessionOptions session_options(const RunOptions& o, const Model& model) {
-  return {.context = context_of(o, model), .batch_tokens = o.context.batch_tokens(), .cache = o.context.cache};
+  const std::int64_t context = o.context.size == 0 ? model.dims().context : o.context.size.value_or(0);
+  return {.context = context, .batch_tokens = o.context.batch_tokens(), .cache = o.context.cache};
 }
 
 }  // namespace llm::app

@@ -13,8 +13,8 @@ namespace llm::app {
 /// ErrorKind::Usage for a bias on a token that the vocabulary lacks.
 AnswerOptions answer_options(const RunOptions&, const SamplingChoices& sampling, std::shared_ptr<TokenMasks> constraint,
                              const Model&);
-/// The context that the options ask for; notes one that is longer than what the model was trained with.
-std::int64_t context_of(const RunOptions&, const Model&);
+/// Of a context that is longer than what the model was trained with.
+void note_long_context(const RunOptions&, const Model&);
 /// Of one sequence.
 SessionOptions session_options(const RunOptions&, const Model&);
 

@@ -3,16 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "common/messages.h"
+#include "runtime/session.h"
 
 namespace llm::app {
 namespace {
 
 std::int64_t size_of(const EncodedPrompt& tokens) { return static_cast<std::int64_t>(tokens.ids.size()); }
-
-std::string does_not_fit(std::int64_t tokens, std::int64_t context) {
-  return "prompt " + number_text(tokens) + " tokens, context " + number_text(context);
-}
 
 /// The longest run of tokens that came from `origin`.
 PromptCut longest_stretch(const EncodedPrompt& tokens, TokenOrigin origin, std::size_t from) {
@@ -30,7 +28,7 @@ PromptCut longest_stretch(const EncodedPrompt& tokens, TokenOrigin origin, std::
 std::string first_words(std::string text) {
   constexpr std::size_t kShown = 40;
   std::size_t end = std::min(kShown, text.size());
-  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
+  while (end < text.size() && !utf8::begins_character(text[end])) ++end;
   return "\"" + escaped(text.substr(0, end)) + (end < text.size() ? "...\"" : "\"");
 }
 
@@ -39,7 +37,7 @@ void warn_of_cut(const Prompt& prompt, const PromptCut& cut, std::int64_t contex
   const std::string gone = prompt.text.text.substr(first.begin, last.end - first.begin);
   const std::string rest = prompt.text.text.substr(last.end);
   const auto dropped = static_cast<std::int64_t>(cut.end - cut.begin);
-  print_warnings({{"prompt-cut", does_not_fit(size_of(prompt.tokens), context) + ": " + number_text(dropped) +
+  print_warnings({{"prompt-cut", problem_of_length(size_of(prompt.tokens), context) + ": " + number_text(dropped) +
                                      " tokens were cut, from " + first_words(gone) + " up to " + first_words(rest)}});
 }
 
@@ -61,7 +59,7 @@ PromptCut choose_cut(const EncodedPrompt& tokens, bool by_template, std::int64_t
       longest_stretch(tokens, by_template ? TokenOrigin::User : TokenOrigin::Template, static_cast<std::size_t>(kept));
   const auto possible = static_cast<std::int64_t>(cut.end - cut.begin);
   if (needed > possible) {
-    throw Error(ErrorKind::Context, does_not_fit(size_of(tokens), context) + ": " + number_text(needed) +
+    throw Error(ErrorKind::Context, problem_of_length(size_of(tokens), context) + ": " + number_text(needed) +
                                         " would have to be cut, and only " + number_text(possible) +
                                         " can be (--keep, and what the chat template puts around the text)");
   }
@@ -74,7 +72,7 @@ void fit_prompt(Prompt& prompt, const ContextOptions& o, std::int64_t context, s
   if (n <= context) return;
   if (o.overflow != Overflow::Truncate) {
     throw Error(ErrorKind::Context,
-                does_not_fit(n, context) + "; -c N gives more, --on-overflow truncate cuts the prompt");
+                problem_of_length(n, context) + "; -c N gives more, --on-overflow truncate cuts the prompt");
   }
   // A token of the prompt stays in any case; the last token of an answer needs no place.
   const std::int64_t most = std::min(context / 2 + 1, context - 1);

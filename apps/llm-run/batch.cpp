@@ -22,7 +22,6 @@
 #include "batch_state.h"
 #include "batch_time.h"
 #include "batch_warnings.h"
-#include "chat_report.h"
 #include "common/messages.h"
 #include "common/signals.h"
 #include "constrain/token_masks.h"
@@ -65,8 +64,18 @@ class BatchRun {
     std::int64_t prompt_tokens = 0;
   };
 
+  /// What the output says of a row.
+  struct Result {
+    Json line;
+    RowOutcome outcome;
+  };
+
   void take_seed_and_time();
   void read_rows();
+  struct Done {
+    std::size_t answered = 0, failed = 0;
+  };
+  Done mark_known(const std::map<std::string, RowOutcome>& known);
   void skip_known();
   void require_same_rows(const std::map<std::string, RowOutcome>& known) const;
   void load(std::optional<Grammar>, LoadOptions::Weights);
@@ -86,7 +95,7 @@ class BatchRun {
   void say_rows_at_once(int parallel, const Session&) const;
   void fail_row(std::size_t index, const RowFailure&);
   void remember_failure(std::size_t index, const RowFailure&);
-  void put(std::size_t index, const Json& line);
+  void put(std::size_t index, Result);
   void drop_held();
   void save_state(std::string status);
   bool ends_early() const;
@@ -111,7 +120,7 @@ class BatchRun {
   std::vector<std::pair<std::size_t, std::size_t>> choice_of_;  ///< work and choice of each of rows_
   std::vector<Work> work_;
   std::vector<std::pair<std::size_t, std::string>> with_lost_bytes_;  ///< lines, and what is to say of them
-  std::map<std::size_t, Json> held_;                                  ///< lines that wait for their turn, by index
+  std::map<std::size_t, Result> held_;                                ///< that wait for their turn, by index
   std::size_t next_in_order_ = 0;
   std::size_t answered_ = 0, failed_ = 0;  ///< in this run
   std::string first_failure_;              ///< its line, and why
@@ -135,34 +144,41 @@ void BatchRun::take_seed_and_time() {
 
 void BatchRun::read_rows() {
   const BatchOptions& o = options_.batch;
-  const RowRules rules{.template_row = o.template_row};
+  RowRules rules;
+  if (o.template_row) rules.template_row.emplace(*o.template_row);
   requests_ = read_batch(o.input, batch_format(o.format, o.input), rules, o.limit);
   print_warnings(warnings_of_keys(requests_));
   note_options_beside(requests_);
 }
 
-void BatchRun::skip_known() {
+/// Finds the rows that the results have, tells of what else these are, and refuses those of other rows.
+BatchRun::Done BatchRun::mark_known(const std::map<std::string, RowOutcome>& known) {
   known_.assign(requests_.size(), false);
-  if (output_->known().empty()) return;
+  if (known.empty()) return {};
   if (!before_) {
     print_warnings({{"no-state", state_path(options_.batch.output) +
                                      " is missing: nobody knows if the results that are there had these options"}});
   }
-  std::size_t found = 0, failed = 0;
+  Done done;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    const auto known = output_->known().find(requests_[i].id);
-    if (known == output_->known().end()) continue;
+    const auto found = known.find(requests_[i].id);
+    if (found == known.end()) continue;
     known_[i] = true;
-    ++found;
-    if (known->second == RowOutcome::Failed) ++failed;
+    ++(found->second == RowOutcome::Failed ? done.failed : done.answered);
   }
-  require_same_rows(output_->known());
-  say(std::to_string(found) + " of " + std::to_string(requests_.size()) + " rows are done" +
-      (failed > 0 ? ", " + std::to_string(failed) + " of them failed; --retry-failed runs those again" : ""));
-  const std::size_t strangers = output_->known().size() - found;
+  require_same_rows(known);
+  const std::size_t strangers = known.size() - done.answered - done.failed;
   if (strangers > 0)
     note(std::to_string(strangers) + " results are of rows that " +
          (options_.batch.limit > 0 ? "--limit leaves out or " : "") + "the input does not have");
+  return done;
+}
+
+void BatchRun::skip_known() {
+  const Done done = mark_known(output_->known());
+  if (output_->known().empty()) return;
+  say(std::to_string(done.answered + done.failed) + " of " + std::to_string(requests_.size()) + " rows are done" +
+      (done.failed > 0 ? ", " + std::to_string(done.failed) + " of them failed; --retry-failed runs those again" : ""));
 }
 
 /// An answer belongs to what its row said when it was written.
@@ -218,13 +234,14 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
   row_maker_.emplace(*model_, *prompts_, common_, options_.output.max_seconds);
   warn_of_what_is_lost();
+  note_long_context(options_, *model_);
 }
 
 void BatchRun::warn_of_what_is_lost() const {
   print_warnings(warnings_of_other_models(requests_, options_.model, model_->file().metadata()));
   if (!prompts_->has_template()) return;
   print_warnings(warnings_of_unread_variables(requests_, *prompts_));
-  print_warnings(warnings_of_unknown_roles(requests_, template_source(options_.chat, *model_)));
+  print_warnings(warnings_of_unknown_roles(requests_, *prompts_));
 }
 
 BatchState BatchRun::new_state() const {
@@ -289,7 +306,7 @@ void BatchRun::encode_rows() {
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
   remember_failure(index, failure);
   if (output_) {
-    put(index, failure_line(requests_[index], failure));
+    put(index, {failure_line(requests_[index], failure), RowOutcome::Failed});
   } else {
     print_warnings({{"bad-row", "line " + std::to_string(requests_[index].line) + ": " + failure.message}});
   }
@@ -297,23 +314,24 @@ void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
 }
 
 void BatchRun::remember_failure(std::size_t index, const RowFailure& failure) {
-  if (failure.code == "timeout" || failure.code == "internal") may_go_well_ = true;
+  if (failure.code == RowFailure::Code::Timeout || failure.code == RowFailure::Code::Internal) may_go_well_ = true;
   if (first_failure_.empty())
-    first_failure_ = "line " + std::to_string(requests_[index].line) + ", " + failure.code + ": " + failure.message;
+    first_failure_ = "line " + std::to_string(requests_[index].line) + ", " + std::string(name(failure.code)) + ": " +
+                     failure.message;
 }
 
 /// Lines go out as they come, or wait for those of the rows before them.
-void BatchRun::put(std::size_t index, const Json& line) {
+void BatchRun::put(std::size_t index, Result result) {
   // Text of a model is UTF-8; what a broken row quotes need not be.
   const auto write = [&](const Json& l) { output_->append(l.dump(-1, ' ', false, Json::error_handler_t::replace)); };
-  if (options_.batch.order == BatchOptions::Order::Done) return write(line);
-  held_.emplace(index, line);
+  if (options_.batch.order == BatchOptions::Order::Done) return write(result.line);
+  held_.emplace(index, std::move(result));
   for (;;) {
     while (next_in_order_ < known_.size() && known_[next_in_order_]) ++next_in_order_;
     const auto turn = held_.find(next_in_order_);
     if (turn == held_.end()) return;
     const auto next = held_.extract(turn);  // no longer held, if it cannot be written
-    write(next.mapped());
+    write(next.mapped().line);
     ++next_in_order_;
   }
 }
@@ -333,26 +351,23 @@ void BatchRun::finished(BatchResult&& result) {
   // A row that was stopped, if only in one of its choices, has no result: it is run again when the batch goes on.
   if (std::any_of(choices.begin(), choices.end(), was_stopped)) return;
   const BatchRequest& request = requests_[work.index];
-  const AnsweringModel model{.name = state_.model.at("name").get<std::string>(),
-                             .tokenizer = model_->tokenizer(),
-                             .seed = common_.sampling.seed,
-                             .created = time_};
+  const AnsweringModel model{
+      .name = model_name(*model_), .tokenizer = model_->tokenizer(), .seed = common_.sampling.seed, .created = time_};
   if (std::any_of(choices.begin(), choices.end(), was_late)) {
-    const Json line =
-        timeout_line(request, choices, model, work.shape, work.prompt_tokens, *options_.output.max_seconds);
-    remember_failure(work.index, {"timeout", line["error"]["message"].get<std::string>()});
-    put(work.index, line);
+    const RowFailure late = too_late_for(*options_.output.max_seconds);
+    remember_failure(work.index, late);
+    put(work.index, {timeout_line(request, choices, model, work.shape, work.prompt_tokens, late), RowOutcome::Failed});
     ++failed_;
     return;
   }
-  put(work.index, answer_line(request, choices, model, work.shape, work.prompt_tokens));
+  put(work.index, {answer_line(request, choices, model, work.shape, work.prompt_tokens), RowOutcome::Answered});
   ++answered_;
 }
 
 /// Lines that wait for that of a row that was stopped have no place in the output.
 void BatchRun::drop_held() {
   if (held_.empty()) return;
-  for (const auto& [index, line] : held_) --(line.at("error").is_null() ? answered_ : failed_);
+  for (const auto& [index, result] : held_) --(result.outcome == RowOutcome::Failed ? failed_ : answered_);
   note(std::to_string(held_.size()) +
        " rows were done before their turn came; they are not written and will be run again");
   held_.clear();
@@ -412,15 +427,8 @@ void BatchRun::plan_of_what_is_done() {
   if (!std::filesystem::is_regular_file(path, none)) return;
   const BatchOutput results(path.string(), start_);
   if (!goes_on(start_)) return;
-  std::size_t answered = 0, failed = 0;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    const auto known = results.known().find(requests_[i].id);
-    if (known == results.known().end()) continue;
-    known_[i] = true;
-    ++(known->second == RowOutcome::Failed ? failed : answered);
-  }
-  require_same_rows(results.known());
-  print_batch_progress(answered, failed, requests_.size() - answered - failed);
+  const Done done = mark_known(results.known());
+  print_batch_progress(done.answered, done.failed, requests_.size() - done.answered - done.failed);
 }
 
 /// Of a plan: rows that the run would find too long for its context.

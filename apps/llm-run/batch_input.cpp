@@ -126,7 +126,7 @@ class CsvReader {
       if (std::find_if(header_.begin(), header_.end(), is_content) != header_.end()) return;
       throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = no_content_column(header_)});
     }
-    for (const std::string& name : template_columns(*rules_.template_row)) {
+    for (const std::string& name : rules_.template_row->columns()) {
       if (std::find(header_.begin(), header_.end(), name) != header_.end()) continue;
       throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = no_column(name, header_)});
     }
@@ -178,7 +178,7 @@ void refuse_duplicates(const std::string& path, const std::vector<BatchRequest>&
 
 /// A name that no row has is a mistake of the template, not of the rows. Lines that are no rows say nothing of it.
 void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows,
-                            const std::string& row_template) {
+                            const RowTemplate& row_template) {
   std::vector<std::string> columns;  // of all rows, in the order that they come in
   std::set<std::string> known;
   bool any = false;
@@ -191,7 +191,7 @@ void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequ
     }
   }
   if (!any) return;
-  for (const std::string& name : template_columns(row_template)) {
+  for (const std::string& name : row_template.columns()) {
     if (!known.contains(name))
       throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = no_column(name, columns)});
   }
@@ -220,8 +220,9 @@ std::string advice_for(std::string_view first) {
 /// A file of another form is a mistake of the command, which no row's failure explains.
 void refuse_other_forms(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  const bool none_is_json = std::all_of(
-      rows.begin(), rows.end(), [](const BatchRequest& r) { return r.failure && r.failure->code == kInvalidJson; });
+  const bool none_is_json = std::all_of(rows.begin(), rows.end(), [](const BatchRequest& r) {
+    return r.failure && r.failure->code == RowFailure::Code::InvalidJson;
+  });
   if (!none_is_json) return;
   throw Error(ErrorKind::Usage,
               ErrorParts{.file = path,

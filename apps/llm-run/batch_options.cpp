@@ -1,8 +1,8 @@
 #include "batch_options.h"
 
 #include "base/error.h"
-#include "batch_request.h"
 #include "common/numbers.h"
+#include "row_template.h"
 
 namespace llm::app {
 namespace {
@@ -58,7 +58,7 @@ void add_batch_options(Command& cli, BatchOptions& o) {
   text(
       "--template-row",
       [&o](const std::string& t) {
-        if (template_columns(t).empty())
+        if (RowTemplate(t).columns().empty())
           throw Error(ErrorKind::Usage,
                       "option --template-row: no {COLUMN} in it: every row would have the same prompt");
         o.template_row = t;

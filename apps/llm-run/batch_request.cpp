@@ -23,12 +23,12 @@ struct BadRow {
   RowFailure failure;
 };
 
-[[noreturn]] void invalid(std::string message) { throw BadRow{{"invalid_request", std::move(message)}}; }
+[[noreturn]] void invalid(std::string message) { throw BadRow{{RowFailure::Code::InvalidRequest, std::move(message)}}; }
 
 std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
 
 bool is_shallow(int depth, Json::parse_event_t, const Json&) {
-  if (depth > kMostNesting) throw BadRow{{kInvalidJson, nesting_problem()}};
+  if (depth > kMostNesting) throw BadRow{{RowFailure::Code::InvalidJson, nesting_problem()}};
   return true;
 }
 
@@ -74,7 +74,7 @@ Json parse_json(std::string_view text, std::string& twice) {
     what.erase(0, std::min(what.find("] ") + 2, what.size()));
     constexpr std::string_view kPlace = "parse error at line 1, ";
     if (what.starts_with(kPlace)) what.replace(0, kPlace.size(), "parse error at ");
-    throw BadRow{{kInvalidJson, shortened(what)}};
+    throw BadRow{{RowFailure::Code::InvalidJson, shortened(what)}};
   }
 }
 
@@ -256,13 +256,14 @@ void set_form(BatchRequest& r, std::string_view key, const std::string& text,
   try {
     r.changes.grammar = std::make_shared<const Grammar>(compile(warnings));
   } catch (const Error& error) {
-    throw BadRow{{"schema_invalid", error.what()}};
+    throw BadRow{{RowFailure::Code::SchemaInvalid, error.what()}};
   }
   r.changes.form = std::string(key) + ":" + text;
   for (Warning& w : warnings) r.warnings.push_back(std::move(w));
 }
 void read_schema(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
-  if (!v.is_object() && !v.is_boolean()) throw BadRow{{"schema_invalid", in_key(key) + " is not an object"}};
+  if (!v.is_object() && !v.is_boolean())
+    throw BadRow{{RowFailure::Code::SchemaInvalid, in_key(key) + " is not an object"}};
   set_form(r, key, std::string(written), [&](Warnings& warnings) {
     return v.is_object() && v.empty() ? grammar_of_json_objects() : grammar_from_json_schema(written, warnings);
   });
@@ -435,8 +436,8 @@ Json typed(const Json& columns, WrittenMembers& written) {
   return out;
 }
 
-void fill_prompt(BatchRequest& r, const std::string& row_template, const Json& columns, const WrittenMembers& written) {
-  const std::vector<std::string> wanted = template_columns(row_template);
+void fill_prompt(BatchRequest& r, const RowTemplate& row_template, const Json& columns, const WrittenMembers& written) {
+  const std::vector<std::string>& wanted = row_template.columns();
   const auto is_there = [&](const std::string& n) { return columns.contains(n) && !columns[n].is_null(); };
   if (!std::all_of(wanted.begin(), wanted.end(), is_there)) {
     r.columns.emplace();
@@ -447,7 +448,7 @@ void fill_prompt(BatchRequest& r, const std::string& row_template, const Json& c
     if (columns[name].is_null()) invalid(in_key(name) + " is null, and the prompt needs it");
   }
   r.is_filled = true;
-  r.prompts = {PlainPrompt{fill_template(row_template, columns, written)}};
+  r.prompts = {PlainPrompt{row_template.fill(columns, written)}};
 }
 
 template <std::size_t N, class K>
@@ -457,12 +458,11 @@ bool names(const std::array<K, N>& keys, std::string_view name) {
 
 /// Of a row whose prompt a template makes: the keys of options that the template does not insert. What else there is
 /// are columns that nobody asked for.
-Json options_beside(const std::string& row_template, const Json& columns) {
-  const std::vector<std::string> inserted = template_columns(row_template);
+Json options_beside(const RowTemplate& row_template, const Json& columns) {
   Json options = Json::object();
   for (const auto& [name, value] : columns.items()) {
     const bool known = names(kKeys, name) || names(kWrittenKeys, name) || find_sampling_parameter(name) != nullptr;
-    if (known && std::find(inserted.begin(), inserted.end(), name) == inserted.end()) options[name] = value;
+    if (known && !row_template.inserts(name)) options[name] = value;
   }
   return options;
 }
@@ -599,22 +599,25 @@ AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common)
   return a;
 }
 
-std::vector<std::string> template_columns(std::string_view text) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("{{") || rest.starts_with("}}")) {
-      i += 2;
-    } else if (rest[0] != '{') {
-      ++i;
-    } else if (const std::size_t end = rest.find('}'); end != std::string_view::npos) {
-      names.emplace_back(rest.substr(1, end - 1));
-      i += end + 1;
-    } else {
-      throw Error(ErrorKind::Usage, "option --template-row: an open { without }; a brace of the text is written {{");
-    }
+std::string_view name(RowFailure::Code code) {
+  using Code = RowFailure::Code;
+  switch (code) {
+    case Code::InvalidJson:
+      return "invalid_json";
+    case Code::InvalidRequest:
+      return "invalid_request";
+    case Code::SchemaInvalid:
+      return "schema_invalid";
+    case Code::TemplateError:
+      return "template_error";
+    case Code::ContextLengthExceeded:
+      return "context_length_exceeded";
+    case Code::Timeout:
+      return "timeout";
+    case Code::Internal:
+      return "internal";
   }
-  return names;
+  return "";
 }
 
 std::string no_column(const std::string& name, std::span<const std::string> columns) {
@@ -634,31 +637,6 @@ std::string no_content_column(std::span<const std::string> columns) {
   }
   return there + ", there " + (columns.size() == 1 ? "is " : "are ") + list_of(columns) +
          "; --template-row 'TEXT {COLUMN}' makes prompts of such columns";
-}
-
-PromptText fill_template(std::string_view text, const Json& columns, const WrittenMembers& written) {
-  PromptText out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("{{") || rest.starts_with("}}")) {
-      out.text += rest[0];
-      i += 2;
-      continue;
-    }
-    if (rest[0] != '{') {
-      out.text += rest[0];
-      ++i;
-      continue;
-    }
-    const std::size_t end = rest.find('}');
-    const std::string name(rest.substr(1, end - 1));
-    const Json& value = columns.at(name);
-    const std::size_t begin = out.text.size();
-    out.text += value.is_string() ? value.get<std::string>() : written.at(name);
-    out.user.push_back({begin, out.text.size()});
-    i += end + 1;
-  }
-  return out;
 }
 
 }  // namespace llm::app

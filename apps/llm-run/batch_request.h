@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "constrain/grammar.h"
+#include "row_template.h"
 #include "runtime/answer.h"
 #include "runtime/sampler_options.h"
 #include "text/tokenizer.h"
@@ -23,14 +24,21 @@ namespace llm::app {
 
 using Json = nlohmann::ordered_json;
 
-/// The code of a line that cannot be read as JSON.
-inline constexpr const char* kInvalidJson = "invalid_json";
-
 /// Why a row has no answer: a code of the batch format and a sentence.
 struct RowFailure {
-  std::string code;
+  enum class Code : std::uint8_t {
+    InvalidJson,
+    InvalidRequest,
+    SchemaInvalid,
+    TemplateError,
+    ContextLengthExceeded,
+    Timeout,
+    Internal
+  } code;
   std::string message;
 };
+/// As results have it: "invalid_json".
+std::string_view name(RowFailure::Code);
 
 struct ChatPrompt {
   std::vector<std::string> roles;   ///< of the messages
@@ -82,9 +90,9 @@ struct BatchRequest {
 
 /// How rows are read.
 struct RowRules {
-  /// Text with {column} in it: each row is an object of columns, the filled text its prompt, and other columns count
-  /// only where they are keys of options.
-  std::optional<std::string> template_row;
+  /// Each row is an object of columns, the filled text its prompt, and other columns count only where they are keys of
+  /// options.
+  std::optional<RowTemplate> template_row = {};
 };
 
 /// The keys that a row may have, for messages.
@@ -102,17 +110,10 @@ BatchRequest request_from_text(std::string text, std::size_t line);
 /// file nor what else is in it matters; one with a seed answers as `llm-run -s SEED` does.
 AnswerOptions answer_options(const BatchRequest&, const AnswerOptions& common);
 
-/// The names in a row template. Throws ErrorKind::Usage for one that no row could fill.
-std::vector<std::string> template_columns(std::string_view text);
-
 /// That a row template names a column that is not there, and what may be meant.
 std::string no_column(const std::string& name, std::span<const std::string> columns);
 
 /// That a table has no prompts, and what may be meant.
 std::string no_content_column(std::span<const std::string> columns);
-
-/// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces; what is no text as it is
-/// written. All of template_columns() must be there.
-PromptText fill_template(std::string_view text, const Json& columns, const WrittenMembers& written);
 
 }  // namespace llm::app

@@ -56,6 +56,16 @@ Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, s
           {"cache_n", shared}};
 }
 
+/// Of HTTP, as OpenAI's API would answer.
+int status(RowFailure::Code code) {
+  if (code == RowFailure::Code::Timeout) return 408;
+  return code == RowFailure::Code::Internal ? 500 : 400;
+}
+
+Json error_of(const BatchRequest& r, const RowFailure& failure) {
+  return {{"code", name(failure.code)}, {"message", failure.message}, {"line", r.line}};
+}
+
 }  // namespace
 
 Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, const AnsweringModel& model,
@@ -86,38 +96,38 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, co
 }
 
 Json timeout_line(const BatchRequest& r, std::span<const BatchResult> choices, const AnsweringModel& model,
-                  AnswerShape shape, std::int64_t prompt_tokens, double max_seconds) {
-  constexpr int kRequestTimeout = 408;
+                  AnswerShape shape, std::int64_t prompt_tokens, const RowFailure& failure) {
   Json line = answer_line(r, choices, model, shape, prompt_tokens);
-  line["response"]["status_code"] = kRequestTimeout;
-  line["error"] = {{"code", "timeout"},
-                   {"message", "not done in --max-time " + Json(max_seconds).dump() +
-                                   " seconds; the body has what there was by then"},
-                   {"line", r.line}};
+  line["response"]["status_code"] = status(failure.code);
+  line["error"] = error_of(r, failure);
   return line;
 }
 
 Json failure_line(const BatchRequest& r, const RowFailure& failure) {
-  const int status = failure.code == "internal" ? 500 : 400;
   return {{"id", own_id("batch_req_", r)},
           {"custom_id", r.id},
-          {"response", {{"status_code", status}, {"request_id", own_id("req_", r)}, {"body", nullptr}}},
-          {"error", {{"code", failure.code}, {"message", failure.message}, {"line", r.line}}}};
+          {"response", {{"status_code", status(failure.code)}, {"request_id", own_id("req_", r)}, {"body", nullptr}}},
+          {"error", error_of(r, failure)}};
+}
+
+RowFailure too_late_for(double max_seconds) {
+  return {RowFailure::Code::Timeout,
+          "not done in --max-time " + Json(max_seconds).dump() + " seconds; the body has what there was by then"};
 }
 
 RowFailure too_long_for(std::int64_t context, std::int64_t tokens) {
-  return {"context_length_exceeded", "prompt " + number_text(tokens) + " tokens, context " + number_text(context)};
+  return {RowFailure::Code::ContextLengthExceeded, problem_of_length(tokens, context)};
 }
 
 RowFailure failure_of(const Error& error) {
-  if (error.kind() == ErrorKind::Context) return {"context_length_exceeded", error.what()};
-  if (error.kind() == ErrorKind::Notation) return {"template_error", error.what()};
-  if (error.kind() == ErrorKind::Usage) return {"invalid_request", error.what()};
-  return {"internal", error.what()};
+  if (error.kind() == ErrorKind::Context) return {RowFailure::Code::ContextLengthExceeded, error.what()};
+  if (error.kind() == ErrorKind::Notation) return {RowFailure::Code::TemplateError, error.what()};
+  if (error.kind() == ErrorKind::Usage) return {RowFailure::Code::InvalidRequest, error.what()};
+  return {RowFailure::Code::Internal, error.what()};
 }
 
 RowFailure failure_of_answer(const Error& error) {
-  if (error.kind() == ErrorKind::Notation) return {"schema_invalid", error.what()};
+  if (error.kind() == ErrorKind::Notation) return {RowFailure::Code::SchemaInvalid, error.what()};
   return failure_of(error);
 }
 

@@ -20,9 +20,10 @@ enum class AnswerShape : std::uint8_t { Completion, Chat };
 /// The line of a row whose choices all have an answer, in their order.
 Json answer_line(const BatchRequest&, std::span<const BatchResult> choices, const AnsweringModel& model, AnswerShape,
                  std::int64_t prompt_tokens);
-/// The answer as far as it came in the time that a row has, as a failure.
+/// The answer as far as it came in the time that a row has, with the failure that this is.
 Json timeout_line(const BatchRequest&, std::span<const BatchResult> choices, const AnsweringModel&, AnswerShape,
-                  std::int64_t prompt_tokens, double max_seconds);
+                  std::int64_t prompt_tokens, const RowFailure&);
+RowFailure too_late_for(double max_seconds);
 Json failure_line(const BatchRequest&, const RowFailure&);
 RowFailure too_long_for(std::int64_t context, std::int64_t tokens);
 /// What an error of the library means for a row.

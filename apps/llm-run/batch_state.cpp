@@ -34,11 +34,13 @@ std::string digest_of(std::string_view text) {
   return sha.digest().substr(0, 16);
 }
 
+std::string model_name(const Model& model) {
+  return std::filesystem::path(model.file().metadata().file()).filename().string();
+}
+
 Json describe_model(const Model& model) {
   const Metadata& metadata = model.file().metadata();
-  Json json{{"name", std::filesystem::path(metadata.file()).filename().string()},
-            {"bytes", model.file().file_bytes()},
-            {"fingerprint", model.fingerprint()}};
+  Json json{{"name", model_name(model)}, {"bytes", model.file().file_bytes()}, {"fingerprint", model.fingerprint()}};
   for (const LoraAdapter& adapter : model.adapters()) json["adapters"].push_back(adapter.title());
   for (const KeyOverride& o : metadata.overrides()) json["overrides"].push_back(to_string(o));
   return json;

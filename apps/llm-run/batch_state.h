@@ -27,6 +27,8 @@ std::string digest_of(std::string_view text);
 
 /// Names, size and fingerprint: other files by the same names are told apart.
 Json describe_model(const Model&);
+/// Its name there.
+std::string model_name(const Model&);
 /// Whether these describe the same weights with the same changes, whatever their files are called.
 bool is_same_model(Json then, Json today);
 

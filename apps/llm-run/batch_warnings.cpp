@@ -46,10 +46,9 @@ std::string more_like_it(std::size_t rows) {
 
 std::string on_line(std::size_t line) { return "line " + std::to_string(line) + ": "; }
 
-/// The roles of a row's messages, where it has any and can be run.
-std::vector<std::string> roles_of(const BatchRequest& r) {
-  const auto* chat = r.prompts.empty() ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
-  return chat == nullptr || r.failure ? std::vector<std::string>() : chat->roles;
+/// A row's messages, where it has any and can be run.
+const ChatPrompt* chat_of(const BatchRequest& r) {
+  return r.prompts.empty() || r.failure ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
 }
 
 const std::vector<std::string>& known_roles() {
@@ -58,10 +57,11 @@ const std::vector<std::string>& known_roles() {
 }
 
 /// As templates compare roles with theirs.
-bool is_known(const std::string& role, const std::string& source) {
+bool is_known(const std::string& role, std::string_view source) {
   const std::vector<std::string>& roles = known_roles();
   return std::find(roles.begin(), roles.end(), role) != roles.end() ||
-         source.find("'" + role + "'") != std::string::npos || source.find('"' + role + '"') != std::string::npos;
+         source.find("'" + role + "'") != std::string_view::npos ||
+         source.find('"' + role + '"') != std::string_view::npos;
 }
 
 }  // namespace
@@ -119,8 +119,8 @@ Warnings warnings_of_other_models(std::span<const BatchRequest> requests, const 
 Warnings warnings_of_unread_variables(std::span<const BatchRequest> requests, const PromptMaker& prompts) {
   std::map<std::string, std::vector<std::size_t>> lines;  // by the variable
   for (const BatchRequest& r : requests) {
-    const auto* chat = r.prompts.empty() ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
-    if (chat == nullptr || r.failure) continue;
+    const ChatPrompt* chat = chat_of(r);
+    if (chat == nullptr) continue;
     for (const auto& [name, value] : chat->variables.items()) {
       if (!prompts.reads(name, chat->variables.contains("tools")) && !value.empty()) lines[name].push_back(r.line);
     }
@@ -133,11 +133,15 @@ Warnings warnings_of_unread_variables(std::span<const BatchRequest> requests, co
   return warnings;
 }
 
-Warnings warnings_of_unknown_roles(std::span<const BatchRequest> requests, const std::string& template_source) {
+Warnings warnings_of_unknown_roles(std::span<const BatchRequest> requests, const PromptMaker& prompts) {
   std::map<std::string, std::set<std::size_t>> lines;  // by the role
   for (const BatchRequest& r : requests) {
-    for (const std::string& role : roles_of(r)) {
-      if (!is_known(role, template_source)) lines[role].insert(r.line);
+    const ChatPrompt* chat = chat_of(r);
+    if (chat == nullptr) continue;
+    const bool has_tools = chat->variables.contains("tools");
+    const std::string_view source = has_tools ? prompts.tools_template_source() : prompts.template_source();
+    for (const std::string& role : chat->roles) {
+      if (!is_known(role, source)) lines[role].insert(r.line);
     }
   }
   Warnings warnings;

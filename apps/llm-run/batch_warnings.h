@@ -21,7 +21,7 @@ Warnings warnings_of_other_models(std::span<const BatchRequest>, const ModelOpti
 Warnings warnings_of_unread_variables(std::span<const BatchRequest>, const PromptMaker&);
 /// A role that neither everybody knows nor the chat template names is a slip, most often: models answer it all the
 /// same.
-Warnings warnings_of_unknown_roles(std::span<const BatchRequest>, const std::string& template_source);
+Warnings warnings_of_unknown_roles(std::span<const BatchRequest>, const PromptMaker&);
 
 /// Of lines whose prompts have bytes that the vocabulary has nothing for, with what lost_bytes_text() says of each.
 Warnings warnings_of_lost_bytes(std::span<const std::pair<std::size_t, std::string>> lines);

@@ -231,10 +231,10 @@ void Chat::command(const ChatLine& line) {
 void Chat::show(const std::string& what) {
   const ChatState& s = state_;
   if (what.empty() || what == "info") return tell(model_info(s.options, s.model, s.session, s.prompts));
-  if (what == "params") return tell(list_settings(s.settings, s.width()));
+  if (what == "params") return tell(list_settings(s.settings, s.prompts.thinking(), s.width()));
   if (what == "system") return controls_.system("");
   if (what == "template")
-    return tell(s.prompts.template_name() + ":\n" + template_source(s.options.chat, s.model) + "\n");
+    return tell(s.prompts.template_name() + ":\n" + std::string(s.prompts.template_source()) + "\n");
   if (what == "license") return tell(license_text(s.model));
   throw Error(ErrorKind::Usage, "/show takes info, params, template, system or license");
 }
@@ -286,11 +286,9 @@ int run_chat(const RunOptions& options) {
   prompts.say_what_is_lost();
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
   ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
-  settings.thinking = options.chat.reasoning.wish;
-  settings.thinking_budget = options.chat.reasoning.budget;
-  settings.effort = options.chat.reasoning.effort;
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
+  note_long_context(options, *model);
   SessionOptions session_settings = session_options(options, *model);
   session_settings.beside = drafting.memory();
   Session session(*model, session_settings);

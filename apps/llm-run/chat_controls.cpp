@@ -37,7 +37,7 @@ void ChatControls::system(const std::string& text) {
 }
 
 void ChatControls::set(const std::string& text) {
-  if (text.empty()) return chat_.tell(list_settings(chat_.settings, chat_.width()));
+  if (text.empty()) return chat_.tell(list_settings(chat_.settings, chat_.prompts.thinking(), chat_.width()));
   const std::size_t space = std::min(text.find_first_of(" \t="), text.size());
   const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
   const std::string given = text.substr(0, space), name = setting_name(given);
@@ -45,7 +45,9 @@ void ChatControls::set(const std::string& text) {
   if (name == "parameter")
     throw Error(ErrorKind::Usage, "/set takes the name itself: /set " + escaped(text.substr(value)));
   if (name.starts_with("reasoning")) return set_reasoning(name, text.substr(value));
-  if (value == text.size()) return chat_.tell(show_setting(chat_.settings, name, chat_.width()));
+  if (value == text.size()) {
+    return chat_.tell(show_setting(chat_.settings, chat_.prompts.thinking(), name, chat_.width()));
+  }
   const Escapes escapes = chat_.options.escape ? Escapes::Processed : Escapes::Kept;
   change_setting(chat_.settings, name, text.substr(value), {escapes, chat_.model.tokenizer(), given});
   chat_.tell(name + " is " + text.substr(value) + "\n");
@@ -57,9 +59,7 @@ void ChatControls::set_reasoning(const std::string& name, const std::string& val
                                       "\"; there are reasoning, reasoning_budget and reasoning_effort");
   }
   if (name != "reasoning_effort" || value.empty()) return think(value);
-  const std::string effort = reasoning_effort("/set " + name, value);
-  chat_.prompts.set_reasoning_effort(effort);
-  chat_.settings.effort = effort;
+  chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
   chat_.tell(chat_.prompts.describe_thinking() + "\n");
 }
 
@@ -76,23 +76,17 @@ void ChatControls::stop(const std::string& text) {
 }
 
 void ChatControls::think(const std::string& what) {
+  PromptMaker& prompts = chat_.prompts;
   if (what == "on" || what == "off" || what == "auto") {
-    set_thinking(thinking_wish("/think", what), chat_.settings.thinking_budget);
+    prompts.set_thinking(thinking_wish("/think", what));
   } else if (!what.empty()) {
     if (what.find_first_not_of("-0123456789") != std::string::npos) {
       throw Error(ErrorKind::Usage, "/think takes on, off, auto or a number of tokens");
     }
-    const ThinkingWish wish = chat_.settings.thinking;
-    set_thinking(wish == ThinkingWish::Off ? ThinkingWish::Auto : wish,
-                 parse_integer("/think", what, kNoBudget, kMaxInt32));
+    prompts.set_thinking_budget(parse_integer("/think", what, kNoBudget, kMaxInt32));
+    if (prompts.thinking().wish == ThinkingWish::Off) prompts.set_thinking(ThinkingWish::Auto);
   }
-  chat_.tell(chat_.prompts.describe_thinking() + "\n");
-}
-
-void ChatControls::set_thinking(ThinkingWish wish, std::int64_t budget) {
-  chat_.prompts.set_thinking(wish, budget);
-  chat_.settings.thinking = wish;
-  chat_.settings.thinking_budget = budget;
+  chat_.tell(prompts.describe_thinking() + "\n");
 }
 
 void ChatControls::constrain(const ChatLine& line) {

@@ -1,7 +1,6 @@
 // The commands of a chat that change how its answers are made: settings, system text, thinking, ends, forms.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "chat_commands.h"
@@ -22,7 +21,6 @@ class ChatControls {
 
  private:
   void set_reasoning(const std::string& name, const std::string& value);
-  void set_thinking(ThinkingWish, std::int64_t budget);
 
   ChatState& chat_;
 };

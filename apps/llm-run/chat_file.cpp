@@ -175,7 +175,7 @@ void save_chat(const std::string& path, const SavedChat& chat, const Model& mode
   json["format"] = kChatFormat;
   json["version"] = kVersion;
   json["model"] = describe_model(model);
-  json["settings"] = settings_json(chat.settings);
+  json["settings"] = settings_json(chat.settings, chat.thinking);
   if (!chat.cache.empty()) json["cache"] = std::filesystem::path(chat.cache).filename().string();
   json["messages"] = messages_json(chat.shown.system, chat.shown.messages, Purpose::GoingOn);
   if (chat.branches) {
@@ -187,11 +187,11 @@ void save_chat(const std::string& path, const SavedChat& chat, const Model& mode
   replace_file(path, json_text(json, 2));
 }
 
-SavedChat load_chat(const std::string& path, const ChatSettings& settings, std::span<const std::string> typed,
-                    const Model& model) {
+SavedChat load_chat(const std::string& path, SavedChat now, std::span<const std::string> typed, const Model& model) {
   const Ordered json = read_saved(path);
   SavedChat chat{.shown = read_messages(path, json.value("messages", Ordered())),
-                 .settings = settings,
+                 .settings = std::move(now.settings),
+                 .thinking = std::move(now.thinking),
                  .branches = read_branches(path, json)};
   const Ordered saved_model = json.value("model", Ordered());
   const bool same_model = is_same_model(Json(saved_model), describe_model(model));
@@ -201,7 +201,7 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, std::
     biased = saved.value("logit_bias", Ordered("")) != "";
     if (!same_model) saved.erase("logit_bias");  // of tokens that have other numbers here
     try {
-      read_settings(saved, chat.settings, model.tokenizer());
+      read_settings(saved, chat.settings, chat.thinking, model.tokenizer());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Usage) throw;
       refuse_file(path, std::string("has a setting that is none: ") + error.what());

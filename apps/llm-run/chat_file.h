@@ -15,6 +15,7 @@ namespace llm::app {
 struct SavedChat {
   ChatBranch shown;  ///< that which goes on
   ChatSettings settings;
+  ThinkingSettings thinking;
   std::optional<ChatBranches> branches = {};  ///< nothing: there were no others
   std::string cache = {};                     ///< file with what was computed of them; empty: none
 };
@@ -27,10 +28,9 @@ std::string cache_of_saved(const std::string& path);
 void require_saved_chat_or_nothing(const std::string& path);
 /// Replaces a saved chat, nothing else. Throws ErrorKind::Usage, ErrorKind::Io.
 void save_chat(const std::string& path, const SavedChat&, const Model& model);
-/// `settings` are those now, for what the file does not hold and for `typed`, which count more than it. Notes another
+/// `now` has the settings for what the file does not hold and for `typed`, which count more than it. Notes another
 /// model than `model`, whose cache is of no use. Throws ErrorKind::Usage for what is no saved chat.
-SavedChat load_chat(const std::string& path, const ChatSettings& settings, std::span<const std::string> typed,
-                    const Model& model);
+SavedChat load_chat(const std::string& path, SavedChat now, std::span<const std::string> typed, const Model& model);
 
 /// By the name's ending: .md, or .jsonl with a message per line. Replaces what looks like such a file, nothing else.
 /// Throws ErrorKind::Usage, ErrorKind::Io.

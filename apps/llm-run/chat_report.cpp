@@ -5,10 +5,9 @@
 
 #include "common/columns.h"
 #include "common/help_page.h"
-#include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
-#include "text/known_templates.h"
+#include "timing_text.h"
 
 namespace llm::app {
 namespace {
@@ -20,11 +19,7 @@ std::string right(std::string text, std::size_t width) {
 }  // namespace
 
 std::string timing(const Conversation::Answered& a, const std::string& seed) {
-  const GenerateResult& r = a.result;
-  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed_text(r.prompt_tokens, r.prompt_seconds) +
-         " (cached " + number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
-         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-         fixed_text(r.first_token_seconds, 2) + "s" + seed + " · stop: " + std::string(name(r.reason));
+  return timing_text(a.result, a.cached) + seed + " · stop: " + std::string(name(a.result.reason));
 }
 
 std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {
@@ -35,19 +30,6 @@ std::string model_info(const RunOptions& options, Model& m, const Session& sessi
          "tokenizer  " + m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
          number_text(session.context()) + " tokens, " + bytes_text(session.cache_bytes_per_position()) +
          " each\nbackend    " + m.backend().describe() + "\n";
-}
-
-std::string template_source(const ChatOptions& o, const Model& model) {
-  if (!o.template_file.empty()) return read_text(o.template_file, kMostText);
-  if (ChatTemplate::is_source(o.template_text)) return o.template_text;
-  const Metadata& metadata = model.file().metadata();
-  const bool named = !o.template_text.empty() && o.template_text != "default";
-  const std::string key = "tokenizer.chat_template" + (named ? "." + o.template_text : "");
-  if (metadata.find(key) != nullptr) return std::string(metadata.get<std::string_view>(key));
-  for (const KnownTemplate& known : known_templates()) {
-    if (known.name == o.template_text) return std::string(known.source);
-  }
-  return "(its text is not known)";
 }
 
 std::string license_text(const Model& model) {

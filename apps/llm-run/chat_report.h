@@ -11,8 +11,6 @@ namespace llm::app {
 /// One line: tokens, speeds, what was cached, why the answer ended; `seed` is a seed_text().
 std::string timing(const Conversation::Answered&, const std::string& seed);
 std::string model_info(const RunOptions&, Model&, const Session&, const PromptMaker&);
-/// The Jinja text of the chat template in use.
-std::string template_source(const ChatOptions&, const Model&);
 std::string license_text(const Model&);
 /// What /read and /glob have read for the next message.
 struct PendingText {

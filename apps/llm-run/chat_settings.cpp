@@ -234,15 +234,16 @@ void change_setting(ChatSettings& settings, const std::string& name, const std::
   }
 }
 
-std::string show_setting(const ChatSettings& settings, const std::string& name, std::size_t width) {
+std::string show_setting(const ChatSettings& settings, const ThinkingSettings& thinking, const std::string& name,
+                         std::size_t width) {
   if (name == "greedy") throw Error(ErrorKind::Usage, "greedy takes on or off: /set greedy on");
   const std::string key = key_of(name);
-  return setting_row(key, settings_json(settings).at(key), width);
+  return setting_row(key, settings_json(settings, thinking).at(key), width);
 }
 
-std::string list_settings(const ChatSettings& settings, std::size_t width) {
+std::string list_settings(const ChatSettings& settings, const ThinkingSettings& thinking, std::size_t width) {
   const std::string chain = "Samplers: ";
-  Json json = settings_json(settings);
+  Json json = settings_json(settings, thinking);
   json.erase("seed_drawn");  // which the last line says
   std::string text;
   for (const auto& [name, value] : json.items()) text += setting_row(name, value, width);
@@ -250,15 +251,15 @@ std::string list_settings(const ChatSettings& settings, std::size_t width) {
   return text + chain + folded(describe(settings.answer.sampling), width, chain.size()) + "\n";
 }
 
-Json settings_json(const ChatSettings& settings) {
+Json settings_json(const ChatSettings& settings, const ThinkingSettings& thinking) {
   Json json;
   json["predict"] = settings.answer.max_tokens;
   json["seed"] = settings.answer.sampling.seed;
   if (settings.seed != ChatSettings::Seed::Given) json["seed_drawn"] = true;
   json["stop"] = settings.answer.stop_strings;
-  json["reasoning"] = name(settings.thinking);
-  json["reasoning_budget"] = settings.thinking_budget;
-  json["reasoning_effort"] = settings.effort.empty() ? kTemplatesEffort : settings.effort;
+  json["reasoning"] = name(thinking.wish);
+  json["reasoning_budget"] = thinking.budget;
+  json["reasoning_effort"] = thinking.effort.empty() ? kTemplatesEffort : thinking.effort;
   const SamplerOptions& sampling = settings.answer.sampling;
   for (const SamplingParameter& p : sampling_parameters()) json[std::string(p.name)] = number(sampling, p);
   json["samplers"] = order_text(sampling);
@@ -267,8 +268,9 @@ Json settings_json(const ChatSettings& settings) {
   return json;
 }
 
-void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& tokenizer) {
+void read_settings(const Json& json, ChatSettings& settings, ThinkingSettings& thinking, const Tokenizer& tokenizer) {
   ChatSettings changed = settings;
+  ThinkingSettings thought = thinking;
   changed.before_greedy.reset();
   for (const auto& [name, value] : json.items()) {
     const SamplingParameter* p = find_sampling_parameter(name);
@@ -283,11 +285,11 @@ void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& to
       } else if (name == "seed_drawn") {  // behind the seed
         changed.seed = value.get<bool>() ? ChatSettings::Seed::Used : ChatSettings::Seed::Given;
       } else if (name == "reasoning") {
-        changed.thinking = thinking_wish("reasoning", value.get<std::string>());
+        thought.wish = thinking_wish("reasoning", value.get<std::string>());
       } else if (name == "reasoning_budget") {
-        changed.thinking_budget = std::max(kNoBudget, value.get<std::int64_t>());
+        thought.budget = std::max(kNoBudget, value.get<std::int64_t>());
       } else if (name == "reasoning_effort") {
-        changed.effort = reasoning_effort(name, value.get<std::string>());
+        thought.effort = reasoning_effort(name, value.get<std::string>());
       } else if (name == "samplers") {
         changed.answer.sampling.order = parse_sampler_names(value.get<std::string>());
       } else if (name == "logit_bias") {
@@ -305,6 +307,7 @@ void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& to
     }
   }
   settings = std::move(changed);
+  thinking = std::move(thought);
 }
 
 }  // namespace llm::app

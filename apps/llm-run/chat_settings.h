@@ -20,9 +20,6 @@ struct ChatSettings {
   /// With a seed that somebody gave, an answer depends on the conversation alone: /regen repeats it. One that was drawn
   /// gives another with each attempt: once an answer has Used it, the next one counts on from it.
   enum class Seed : std::uint8_t { Given, Drawn, Used } seed = Seed::Drawn;
-  ThinkingWish thinking = ThinkingWish::Auto;
-  std::int64_t thinking_budget = kNoBudget;
-  std::string effort = {};                           ///< of thinking; empty: the template's
   std::optional<SamplerOptions> before_greedy = {};  ///< what /set greedy off gives back
 };
 
@@ -41,12 +38,12 @@ std::vector<std::string> settings_of(const std::function<bool(const std::string&
 /// nearest name or the range.
 void change_setting(ChatSettings&, const std::string& name, const std::string& value, const TextRules&);
 /// One of them, as list_settings() shows it. Throws as change_setting() does.
-std::string show_setting(const ChatSettings&, const std::string& name, std::size_t width);
+std::string show_setting(const ChatSettings&, const ThinkingSettings&, const std::string& name, std::size_t width);
 /// Each setting, then the chain of samplers, in lines of at most `width` columns.
-std::string list_settings(const ChatSettings&, std::size_t width);
+std::string list_settings(const ChatSettings&, const ThinkingSettings&, std::size_t width);
 
-nlohmann::ordered_json settings_json(const ChatSettings&);
+nlohmann::ordered_json settings_json(const ChatSettings&, const ThinkingSettings&);
 /// Takes over what the object holds, or throws ErrorKind::Usage and changes nothing.
-void read_settings(const nlohmann::ordered_json&, ChatSettings&, const Tokenizer&);
+void read_settings(const nlohmann::ordered_json&, ChatSettings&, ThinkingSettings&, const Tokenizer&);
 
 }  // namespace llm::app

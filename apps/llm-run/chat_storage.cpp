@@ -12,21 +12,18 @@
 namespace llm::app {
 namespace {
 
-/// As the chat had it, if this template can.
-void restore_thinking(ChatState& chat) {
-  try {
-    chat.prompts.set_thinking(chat.settings.thinking, chat.settings.thinking_budget);
-  } catch (const Error& error) {
-    note(error.what());
-    chat.settings.thinking = ThinkingWish::Auto;
-  }
-  try {
-    if (chat.settings.effort != chat.prompts.reasoning_effort())
-      chat.prompts.set_reasoning_effort(chat.settings.effort);
-  } catch (const Error& error) {
-    note(error.what());
-    chat.settings.effort = chat.prompts.reasoning_effort();
-  }
+/// As the chat had it, as far as this template can.
+void restore_thinking(PromptMaker& prompts, const ThinkingSettings& then) {
+  const auto attempt = [](const auto& change) {
+    try {
+      change();
+    } catch (const Error& error) {
+      note(error.what());
+    }
+  };
+  prompts.set_thinking_budget(then.budget);
+  if (then.wish != prompts.thinking().wish) attempt([&] { prompts.set_thinking(then.wish); });
+  if (then.effort != prompts.thinking().effort) attempt([&] { prompts.set_reasoning_effort(then.effort); });
 }
 
 /// Unless this template takes none: the conversation can go on without it.
@@ -76,7 +73,9 @@ bool store_cache(const std::string& path, const Conversation& talk) {
 }  // namespace
 
 void store_chat(const std::string& path, const ChatState& chat) {
-  SavedChat saved{.shown = {chat.talk.messages, chat.prompts.system()}, .settings = chat.settings};
+  SavedChat saved{.shown = {chat.talk.messages, chat.prompts.system()},
+                  .settings = chat.settings,
+                  .thinking = chat.prompts.thinking()};
   if (!chat.branches.others().empty()) saved.branches = chat.branches;
   require_saved_chat_or_nothing(path);
   will_write("/save", path);
@@ -94,7 +93,8 @@ void store_chat(const std::string& path, const ChatState& chat) {
 }
 
 void restore_chat(const std::string& path, ChatState& chat, const TypedSettings& typed) {
-  SavedChat saved = load_chat(path, chat.settings, typed.names, chat.model);
+  SavedChat saved = load_chat(path, {.shown = {}, .settings = chat.settings, .thinking = chat.prompts.thinking()},
+                              typed.names, chat.model);
   was_read(path);
   was_read(saved.cache);
   chat.talk.messages = std::move(saved.shown.messages);
@@ -105,9 +105,10 @@ void restore_chat(const std::string& path, ChatState& chat, const TypedSettings&
     others = others_text(chat.branches.others().size());
   }
   chat.talk.forget_answer();
-  const bool changed = settings_json(saved.settings) != settings_json(chat.settings);
+  const bool changed =
+      settings_json(saved.settings, saved.thinking) != settings_json(chat.settings, chat.prompts.thinking());
   chat.settings = std::move(saved.settings);
-  restore_thinking(chat);
+  restore_thinking(chat.prompts, saved.thinking);
   const std::string cached = restore_cache(saved.cache, chat.talk);
   chat.tell("loaded " + turns_text(chat.talk.turns()) + others +
             (changed ? " and the settings of then (/set lists them)" : "") + cached + "\n");

@@ -103,10 +103,11 @@ Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOption
   session_.require_context(static_cast<std::int64_t>(ids.size()));
   Answered answered;
   answered.cached = options.cached = keep_common_prefix(ids);
+  options.progress = progress;
   tokens_ = ids;
   forget_answer();
   try {
-    answered.result = generate(session_, model_, sequence_, ids, options, {}, progress);
+    answered.result = generate(session_, model_, sequence_, ids, options);
   } catch (...) {
     settle();
     throw;

@@ -69,17 +69,6 @@ constexpr std::string_view kUseful =
     "avx2 fma f16c avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512vbmi avx512_bf16 amx_int8";
 #endif
 
-/// The value of a line "key : value" in /proc/cpuinfo, of the first processor.
-std::string cpu_info(std::string_view key) {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos || !line.starts_with(key)) continue;
-    return colon + 2 <= line.size() ? line.substr(colon + 2) : "";
-  }
-  return {};
-}
-
 /// Of the names in `wanted`, those that are in `all`, or those that are not.
 std::string among(std::string_view wanted, std::string_view all, bool present) {
   std::istringstream in{std::string(wanted)};
@@ -88,13 +77,6 @@ std::string among(std::string_view wanted, std::string_view all, bool present) {
     if (has_name(all, word) == present) found += (found.empty() ? "" : " ") + word;
   }
   return found;
-}
-
-/// On ARM64 the numbers of who designed it and of what, in place of a name.
-std::string processor_name() {
-  const std::string name = cpu_info("model name"), part = cpu_info("CPU part");
-  if (!name.empty()) return name;
-  return part.empty() ? "unknown" : "implementer " + cpu_info("CPU implementer") + ", part " + part;
 }
 
 Finding processor(const std::string& features) {

@@ -57,7 +57,8 @@ void choose_locale() {
 }
 
 /// While a line is typed Ctrl-C is a key, and carriage returns and line feeds are what they are: of what is pasted both
-/// together may be a line's end. libedit, which sets the terminal up and restores it, leaves a signal and exchanges them.
+/// together may be a line's end. libedit, which sets the terminal up and restores it, leaves a signal and exchanges
+/// them.
 void make_keys_of_controls(int fd) {
   termios state{};
   if (::tcgetattr(fd, &state) != 0 || (state.c_lflag & ICANON) != 0) return;
@@ -196,8 +197,7 @@ int LineEditor::Impl::columns() const {
 }
 
 std::wstring LineEditor::Impl::shown_before_cursor() const {
-  const auto begins = [](char c) { return (c & 0xc0) != 0x80; };
-  std::wstring shown(static_cast<std::size_t>(std::count_if(prompt.begin(), prompt.end(), begins)), L' ');
+  std::wstring shown(utf8::count_characters(prompt), L' ');
   const LineInfoW* info = el_wline(el);
   return shown.append(info->buffer, info->cursor);
 }
@@ -305,7 +305,8 @@ unsigned char LineEditor::Impl::complete() {
     common.resize(static_cast<std::size_t>(std::mismatch(common.begin(), common.end(), f.begin(), f.end()).first -
                                            common.begin()));
   }
-  while (!common.empty() && common.size() < found.front().size() && (found.front()[common.size()] & 0xc0) == 0x80) {
+  while (!common.empty() && common.size() < found.front().size() &&
+         !utf8::begins_character(found.front()[common.size()])) {
     common.pop_back();  // not inside of a character
   }
   if (common.size() > before.size() && common.starts_with(before)) {

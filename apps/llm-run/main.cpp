@@ -38,11 +38,13 @@ int dry_run(const RunOptions& options) {
                        *model);  // what the answer would be refused for
   const Drafting drafting(options.speculation, options.model, *model, options.context.cache,
                           LoadOptions::Weights::Leave);
+  note_long_context(options, *model);
   SessionOptions session = session_options(options, *model);
   session.beside = drafting.memory();
   const auto print_plan = [&] { return print_memory_plan(*model, session, drafting.memory_text()); };
   if (!text) return print_plan();
   const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
+  prompts.say_what_is_lost();
   Prompt prompt = prompts.from_text({*text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
   warn_of_lost_bytes(prompt, model->tokenizer());

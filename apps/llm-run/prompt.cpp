@@ -78,9 +78,7 @@ PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, c
       given_template_(options.template_file.empty() ? options.template_text
                                                     : read_text(options.template_file, kMostText)),
       system_(read_system(options)),
-      wish_(options.reasoning.wish),
-      effort_(options.reasoning.effort),
-      budget_(options.reasoning.budget) {
+      thinking_{options.reasoning.wish, options.reasoning.budget, options.reasoning.effort} {
   if (!options.template_file.empty() && !options.template_text.empty())
     note("--chat-template does nothing beside --chat-template-file");
   for (const std::string& json : options.template_kwargs) {
@@ -109,28 +107,32 @@ void PromptMaker::switch_thinking() {
     }
     return found;
   };
-  has_switch_ = turn(thinking_switches(), wish_);
+  has_switch_ = turn(thinking_switches(), thinking_.wish);
   has_kept_switch_ = turn(kept_thinking_switches(), options_.reasoning.keep);
   if (reads(std::string(kThinkingBudgetVariable))) {
     has_switch_ = true;
-    if (wish_ == ThinkingWish::Off) {
+    if (thinking_.wish == ThinkingWish::Off) {
       set(kThinkingBudgetVariable, "0");
-    } else if (budget_ != kNoBudget) {
-      set(kThinkingBudgetVariable, std::to_string(budget_));
+    } else if (thinking_.budget != kNoBudget) {
+      set(kThinkingBudgetVariable, std::to_string(thinking_.budget));
     }
   }
-  if (!effort_.empty()) set(kReasoningEffortVariable, "\"" + effort_ + "\"");
+  if (!thinking_.effort.empty()) set(kReasoningEffortVariable, "\"" + thinking_.effort + "\"");
 }
 
-void PromptMaker::set_thinking(ThinkingWish wish, std::int64_t budget) {
+void PromptMaker::set_thinking(ThinkingWish wish) {
   if (wish == ThinkingWish::On && !has_switch_) {
     throw Error(
         ErrorKind::Usage,
         "this chat template has no variable that turns thinking on, such as enable_thinking: the model thinks if "
         "it does so by itself");
   }
-  wish_ = wish;
-  budget_ = budget;
+  thinking_.wish = wish;
+  switch_thinking();
+}
+
+void PromptMaker::set_thinking_budget(std::int64_t budget) {
+  thinking_.budget = budget;
   switch_thinking();
 }
 
@@ -138,16 +140,17 @@ void PromptMaker::set_reasoning_effort(const std::string& effort) {
   if (!reads(std::string(kReasoningEffortVariable))) {
     throw Error(ErrorKind::Usage, "this chat template does not read reasoning_effort");
   }
-  effort_ = effort;
+  thinking_.effort = effort;
   switch_thinking();
 }
 
 std::string PromptMaker::describe_thinking() const {
   std::string text = "thinking ";
-  text += wish_ == ThinkingWish::Auto ? "as the chat template has it" : name(wish_);
-  if (wish_ == ThinkingWish::Off && !has_switch_) text += ", by ending it at once";
-  if (budget_ != kNoBudget && wish_ != ThinkingWish::Off) text += ", at most " + number_text(budget_) + " tokens";
-  if (!effort_.empty()) text += ", effort " + effort_;
+  text += thinking_.wish == ThinkingWish::Auto ? "as the chat template has it" : name(thinking_.wish);
+  if (thinking_.wish == ThinkingWish::Off && !has_switch_) text += ", by ending it at once";
+  if (thinking_.budget != kNoBudget && thinking_.wish != ThinkingWish::Off)
+    text += ", at most " + number_text(thinking_.budget) + " tokens";
+  if (!thinking_.effort.empty()) text += ", effort " + thinking_.effort;
   return text;
 }
 
@@ -155,7 +158,7 @@ ReasoningOptions PromptMaker::reasoning_of(const ChatTemplate& made_by, std::str
   const std::optional<ReasoningMarkers>& known = made_by.reasoning();
   ReasoningOptions o{.markers = known ? *known : usual_reasoning_markers()};
   o.begins = reasoning_phase_after(o.markers, prompt);
-  o.budget = wish_ == ThinkingWish::Off && !has_switch_ ? 0 : budget_;
+  o.budget = thinking_.wish == ThinkingWish::Off && !has_switch_ ? 0 : thinking_.budget;
   o.budget_message = options_.reasoning.budget_message;
   // Where the template neither knows the marks nor has written one, they are text like any other.
   const bool thinks = known || o.begins != ReasoningPhase::Before;
@@ -204,7 +207,7 @@ void PromptMaker::say_what_is_lost() const {
   if (!has_template() && options_.format == ChatOptions::Format::ByFile) {
     note("the file has no chat template: raw completion (-no-cnv: without this note; --chat-template gives one)");
   }
-  if (!has_switch_ && wish_ == ThinkingWish::On) {
+  if (!has_switch_ && thinking_.wish == ThinkingWish::On) {
     print_warnings({{"no-thinking-switch",
                      "the chat template has no variable that turns thinking on, such as enable_thinking: the model "
                      "thinks if it does so by itself"}});
@@ -214,7 +217,7 @@ void PromptMaker::say_what_is_lost() const {
                      "the chat template has no variable that keeps or drops the thinking of earlier answers, such as "
                      "preserve_thinking: it does as it always does"}});
   }
-  if (!has_switch_ && wish_ == ThinkingWish::Off) {
+  if (!has_switch_ && thinking_.wish == ThinkingWish::Off) {
     note("the chat template has no variable that turns thinking off: what begins is ended at once");
   }
   say_what_thinking_lacks();
@@ -247,7 +250,8 @@ void PromptMaker::say_what_thinking_lacks() const {
     if (r.budget != kNoBudget && !reads(std::string(kThinkingBudgetVariable))) has_none("--reasoning-budget");
     if (r.show != ShowThinking::Auto) has_none("--show-thinking");
   }
-  if (!r.budget_message.empty() && budget_ == kNoBudget && (wish_ != ThinkingWish::Off || has_switch_))
+  if (!r.budget_message.empty() && thinking_.budget == kNoBudget &&
+      (thinking_.wish != ThinkingWish::Off || has_switch_))
     note("--reasoning-budget-message does nothing without --reasoning-budget");
 }
 
@@ -302,11 +306,12 @@ void warn_of_lost_bytes(const Prompt& prompt, const Tokenizer& tokenizer) {
 std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
   const bool raw = prompt.made_by.empty();
   const std::size_t n = prompt.tokens.ids.size();
-  std::string out = "The prompt, " + (raw ? "raw text" : "by " + prompt.made_by) + ", " +
-                    number_text(prompt.text.text.size()) + " bytes:\n\n" + prompt.text.text + "\n\nIts " +
-                    number_text(n) + (n == 1 ? " token (" : " tokens (") +
-                    (raw ? "prompt: the text" : "template: the template's text, user: the messages'") +
-                    ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
+  std::string out =
+      "The prompt, " + (raw ? "raw text" : "by " + prompt.made_by) + ", " + number_text(prompt.text.text.size()) +
+      " bytes:\n\n" + prompt.text.text + "\n\nIts " + number_text(n) + (n == 1 ? " token (" : " tokens (") +
+      (raw ? "prompt: the text" + std::string(prompt.text.user.empty() ? "" : ", user: the answer's beginning")
+           : "template: the template's text, user: the messages'") +
+      ",\nrule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
   for (std::size_t i = 0; i < n; ++i) {
     const Token token = prompt.tokens.ids[i];
     const std::string id = std::to_string(token);

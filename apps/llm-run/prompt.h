@@ -34,6 +34,12 @@ class PromptMaker {
     const auto& chosen = has_tools ? with_tools_.chosen : plain_.chosen;
     return chosen && chosen->reads(variable);
   }
+  /// Its Jinja text; empty without one.
+  std::string_view template_source() const { return plain_.chosen ? plain_.chosen->source() : std::string_view(); }
+  /// That of requests that offer tools.
+  std::string_view tools_template_source() const {
+    return with_tools_.chosen ? with_tools_.chosen->source() : std::string_view();
+  }
   /// What the options call it: "the file's chat template".
   const std::string& template_name() const { return plain_.name; }
   /// What --chat-template-file or --chat-template say: a template, or the name of one.
@@ -42,10 +48,11 @@ class PromptMaker {
   void set_system(std::string text) { system_ = std::move(text); }
   /// What templates read as the time from now on, in place of when they are asked.
   void hold_time(std::chrono::system_clock::time_point t) { now_ = local_time(t); }
-  /// How much the model is to think from now on. Throws ErrorKind::Usage for On where the template has no variable for
-  /// it.
-  void set_thinking(ThinkingWish, std::int64_t budget);
-  const std::string& reasoning_effort() const { return effort_; }
+  /// How much the model is to think, from now on where it is set.
+  const ThinkingSettings& thinking() const { return thinking_; }
+  /// Throws ErrorKind::Usage for On where the template has no variable for it.
+  void set_thinking(ThinkingWish);
+  void set_thinking_budget(std::int64_t);
   /// Throws ErrorKind::Usage where the template does not read it.
   void set_reasoning_effort(const std::string&);
   /// "thinking off, at most 100 tokens"
@@ -79,9 +86,7 @@ class PromptMaker {
   std::optional<jinja::Now> now_;  ///< that is held
   std::string given_template_, system_;
   jinja::Context given_;  ///< variables of the options
-  ThinkingWish wish_;
-  std::string effort_;
-  std::int64_t budget_;
+  ThinkingSettings thinking_;
   jinja::Context variables_;      ///< those, and what the wish and the effort set
   bool has_switch_ = false;       ///< a variable of the template's turns thinking on and off
   bool has_kept_switch_ = false;  ///< one says whether the thinking of earlier answers stays

@@ -25,6 +25,13 @@ enum class ShowThinking : std::uint8_t { Auto, Stderr, Stdout, Hide };
 
 inline constexpr std::int64_t kNoBudget = -1;
 
+/// How much a model is to think.
+struct ThinkingSettings {
+  ThinkingWish wish = ThinkingWish::Auto;
+  std::int64_t budget = kNoBudget;
+  std::string effort = {};  ///< empty: the template's
+};
+
 struct ReasoningChoice {
   ThinkingWish wish = ThinkingWish::Auto;
   ThinkingWish keep = ThinkingWish::Auto;  ///< the thinking of earlier answers in later prompts

@@ -29,6 +29,7 @@
 #include "prompt_cache.h"
 #include "runtime/generator.h"
 #include "runtime/programs.h"
+#include "timing_text.h"
 
 namespace llm::app {
 namespace {
@@ -61,14 +62,16 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
   prompts.say_what_is_lost();
-  const Prompt prompt = prompts.from_text({text, {}});
+  Prompt prompt = prompts.from_text({text, {}});
+  add_prefill(prompt, options.output.prefill, *tokenizer);
   warn_of_lost_bytes(prompt, *tokenizer);
+  if (prompt.reasoning) {
+    ReasoningParser begun(prompt.reasoning->markers, prompt.reasoning->begins);
+    (void)begun.push(options.output.prefill);
+    prompt.reasoning->begins = begun.phase();
+  }
   const std::string explained = explain(prompt, *tokenizer);
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
-}
-
-std::string thinking_text(const GenerateResult& r) {
-  return r.thinking_tokens > 0 ? " (" + number_text(r.thinking_tokens) + " thinking)" : "";
 }
 
 /// What ends inside of the thinking, or right behind it, has nothing to show.
@@ -86,15 +89,13 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
 
 std::string timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
-  return "load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
-         speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
-         " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
-         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-         fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed +
-         " · stop: " + stop;
+  return "load " + fixed_text(load_seconds, 1) + "s · " +
+         timing_text(r, cached > 0 ? std::optional(cached) : std::nullopt) + " · peak " +
+         bytes_text(peak_resident_bytes()) + seed + " · stop: " + stop;
 }
 
 void say_choices(Model& model, const RunOptions& options) {
+  note_long_context(options, model);
   const ThreadChoice threads = default_threads();
   verbose(model.backend().describe());
   verbose("threads: " + (options.model.threads > 0
@@ -271,7 +272,8 @@ void SingleAnswer::wire(AnswerOutput& output) {
 GenerateResult SingleAnswer::generate(AnswerOutput& output) {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   EventPace pace;
-  const auto progress = [&](std::int64_t done, std::int64_t total) {
+  GenerateOptions options = generation_;
+  options.progress = [&](std::int64_t done, std::int64_t total) {
     if (pace.due(done == total)) emit_event("prefill", {{"done", done}, {"total", total}});
     bar->update(static_cast<double>(done) / static_cast<double>(total));
     if (done < total) return;
@@ -281,7 +283,7 @@ GenerateResult SingleAnswer::generate(AnswerOutput& output) {
     on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
     output.begin();
   };
-  GenerateResult result = llm::generate(session_, model_, sequence_, prompt_.tokens.ids, generation_, {}, progress);
+  GenerateResult result = llm::generate(session_, model_, sequence_, prompt_.tokens.ids, options);
   bar.reset();
   tell_end(output, result);
   return result;

@@ -47,14 +47,6 @@ fs::path folder() {
   return home == nullptr || *home == '\0' ? fs::path() : fs::path(home) / ".cache" / "llm-run" / "threads";
 }
 
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("model name") || line.starts_with("CPU part")) return line;
-  }
-  return {};
-}
-
 int logical_processors() { return std::max(1, static_cast<int>(affinity().size())); }
 
 /// A file per model, processor, share of it that may be used, and version of this program.
@@ -62,8 +54,8 @@ fs::path place_of(const ModelOptions& options) {
   Warnings ignored;  // load() gives them
   Sha256 sum;
   const ThreadChoice usual = default_threads();
-  const std::string said = fingerprint(open_file(options, ignored)) + "\n" + processor() + "\n" + usual.reason + "\n" +
-                           std::to_string(logical_processors()) + "\n" + std::string(build_version());
+  const std::string said = fingerprint(open_file(options, ignored)) + "\n" + processor_name() + "\n" + usual.reason +
+                           "\n" + std::to_string(logical_processors()) + "\n" + std::string(build_version());
   sum.update(std::as_bytes(std::span(said)));
   return folder() / (sum.digest().substr(0, 32) + ".json");
 }
@@ -99,20 +91,26 @@ std::vector<int> numbers_of_threads() {
   return list;
 }
 
-double seconds_of(Session& session, std::span<const Token> tokens) {
+double step_seconds(Session& session, SequenceId sequence, std::span<const Token> tokens) {
+  const Append work{sequence, tokens, Logits::Last};
+  const auto begin = Clock::now();
+  session.eval({&work, 1});
+  return seconds_since(begin);
+}
+
+/// Of all the tokens in one evaluation.
+double prompt_seconds(Session& session, std::span<const Token> tokens) {
   const SequenceId sequence = session.create();
-  const auto eval = [&](std::span<const Token> part) {
-    const Append work{sequence, part, Logits::Last};
-    const auto begin = Clock::now();
-    session.eval({&work, 1});
-    return seconds_since(begin);
-  };
+  const double seconds = step_seconds(session, sequence, tokens);
+  session.remove(sequence);
+  return seconds;
+}
+
+/// Of the tokens one after the other.
+double token_seconds(Session& session, std::span<const Token> tokens) {
+  const SequenceId sequence = session.create();
   double seconds = 0;
-  if (tokens.size() == kPromptTokens) {
-    seconds = eval(tokens);
-  } else {
-    for (std::size_t i = 0; i < tokens.size(); ++i) seconds += eval(tokens.subspan(i, 1));
-  }
+  for (std::size_t i = 0; i < tokens.size(); ++i) seconds += step_seconds(session, sequence, tokens.subspan(i, 1));
   session.remove(sequence);
   return seconds;
 }
@@ -123,8 +121,8 @@ void sample(Candidate& c) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<Token>(static_cast<std::int64_t>(i * 7919) % vocab);
   const auto keep_best = [](double& best, double seconds) { best = best == 0 ? seconds : std::min(best, seconds); };
-  keep_best(c.prompt_seconds, seconds_of(*c.session, tokens));
-  keep_best(c.token_seconds, seconds_of(*c.session, std::span(tokens).first(kNewTokens)));
+  keep_best(c.prompt_seconds, prompt_seconds(*c.session, tokens));
+  keep_best(c.token_seconds, token_seconds(*c.session, std::span(tokens).first(kNewTokens)));
 }
 
 int best_of(const std::vector<Candidate>& all, double Candidate::*seconds) {

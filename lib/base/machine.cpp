@@ -356,6 +356,22 @@ std::uint64_t available_memory(const fs::path& root) {
   return least;
 }
 
+std::string cpu_info(std::string_view key, const fs::path& root) {
+  std::ifstream in(below(root, "/proc/cpuinfo"));
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || !line.starts_with(key)) continue;
+    return colon + 2 <= line.size() ? line.substr(colon + 2) : "";
+  }
+  return {};
+}
+
+std::string processor_name(const fs::path& root) {
+  const std::string name = cpu_info("model name", root), part = cpu_info("CPU part", root);
+  if (!name.empty()) return name;
+  return part.empty() ? "unknown" : "implementer " + cpu_info("CPU implementer", root) + ", part " + part;
+}
+
 std::uint64_t peak_resident_bytes() {
   // Not getrusage() where it can be avoided: its maximum survives exec and may be that of the program that started this
   // one.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace llm {
@@ -27,6 +28,11 @@ void count_cpus(std::vector<int>);
 
 /// The smaller of the physical cores in the process's affinity mask and its cgroup CPU quota rounded down.
 ThreadChoice default_threads(const std::filesystem::path& root = "/");
+
+/// The value of a line "key : value" in /proc/cpuinfo, of the first processor; empty: there is none.
+std::string cpu_info(std::string_view key, const std::filesystem::path& root = "/");
+/// The processor's, on ARM64 the numbers of who designed it and of what in its place.
+std::string processor_name(const std::filesystem::path& root = "/");
 
 /// Bytes of the outermost caches of the processors that this process may run on, all together; 0 where the system does
 /// not say. Of a virtual machine sysconf(3) tells those of the whole chip, most of which others have.

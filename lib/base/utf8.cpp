@@ -1,5 +1,6 @@
 #include "base/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace llm::utf8 {
@@ -34,15 +35,19 @@ Unit unit_at(std::string_view text, std::size_t at) {
   for (std::size_t i = 1; i < l.length; ++i) {
     if (at + i == text.size()) return {i, Form::Incomplete};
     const std::uint8_t b = byte(text, at + i);
-    const bool fits = i == 1 ? (b >= l.low && b <= l.high) : (b & 0xC0) == 0x80;
+    const bool fits = i == 1 ? (b >= l.low && b <= l.high) : !begins_character(text[at + i]);
     if (!fits) return {i, Form::Invalid};
   }
   return {l.length, Form::Valid};
 }
 
+std::size_t count_characters(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
 bool is_inside(std::string_view text, std::size_t at) {
   for (std::size_t back = 1; back <= 3 && back <= at; ++back) {
-    if ((byte(text, at - back) & 0xC0) == 0x80) continue;
+    if (!begins_character(text[at - back])) continue;
     const Unit unit = unit_at(text, at - back);
     return unit.form == Form::Valid && unit.length > back;
   }

@@ -24,6 +24,11 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 /// What starts at `at`, which must be inside the text.
 Unit unit_at(std::string_view text, std::size_t at);
 
+/// Of valid UTF-8 every byte does but those that continue a character.
+constexpr bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u; }
+/// Bytes that begin one.
+std::size_t count_characters(std::string_view text);
+
 /// Whether the byte at `at` belongs to a valid unit that begins before it.
 bool is_inside(std::string_view text, std::size_t at);
 

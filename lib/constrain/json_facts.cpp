@@ -502,7 +502,7 @@ void FactsReader::merge_arrays(Facts& facts, const Schema& s) {
   if (facts.contains && facts.contains->node != find(s, "contains")) {
     problem(s, "contains", "several of them for one value are not supported");
   }
-  if (least > 64) problem(s, "minContains", "at most 64 are supported");
+  if (least > kMostContained) problem(s, "minContains", "at most " + std::to_string(kMostContained) + " are supported");
   facts.contains = document_.child(s, "contains");
   facts.min_contains = std::max(facts.min_contains, least);
 }
@@ -542,7 +542,6 @@ void FactsReader::merge_objects(Facts& facts, const Schema& s) {
       rule.patterns.emplace_back(Facts::Pattern{expression, Facts::Pattern::Match::Anywhere, s},
                                  document_.child(s, "patternProperties", expression));
     }
-    if (rule.patterns.size() > 6) problem(s, "patternProperties", "at most 6 patterns are supported");
   }
   if (find(s, "additionalProperties") != nullptr) rule.additional = document_.child(s, "additionalProperties");
   if (!rule.properties.empty() || !rule.patterns.empty() || rule.additional) facts.objects.push_back(std::move(rule));

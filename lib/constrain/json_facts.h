@@ -33,6 +33,9 @@ unsigned type_of(const Json&);
 /// Whether one of the values is equal as JSON Schema compares: members have no order, 1 is 1.0.
 bool has_value(const std::vector<Json>& values, const Json& value);
 
+/// What `minContains` may ask for: more is a problem of the schema.
+inline constexpr std::uint64_t kMostContained = 64;
+
 struct Facts {
   unsigned types = kAllTypes;
   std::optional<std::vector<Json>> values;  ///< enum and const: these only

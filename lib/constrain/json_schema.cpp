@@ -27,7 +27,7 @@ std::string contradiction(const Json& node, const std::string& pointer) {
   }
   if (!node.is_structured()) return {};
   for (const auto& [key, value] : node.items()) {
-    const std::string inside = contradiction(value, pointer + "/" + key);
+    const std::string inside = contradiction(value, pointer + "/" + escaped_part(key));
     if (!inside.empty()) return inside;
   }
   return {};
@@ -202,7 +202,7 @@ class SchemaCompiler {
 
   /// States: how many items there are, up to where nothing changes, and how many of them `contains` speaks of.
   ExprId items_with_some(const Facts& facts, std::size_t prefix, std::uint64_t max) {
-    const std::uint64_t wanted = std::min<std::uint64_t>(facts.min_contains, 64);
+    const std::uint64_t wanted = std::min(facts.min_contains, kMostContained);
     const std::uint64_t length = std::max<std::uint64_t>({prefix, facts.min_items, max == kUnbounded ? 1 : max, 1});
     constexpr std::uint64_t kMostStates = 20'000;
     if (length > kMostStates / (wanted + 1)) {
@@ -309,15 +309,22 @@ class SchemaCompiler {
     return p_.graph(end + 1, std::move(edges));
   }
 
-  /// A member whose name is not in the schema. Patterns of names may overlap: every set of them has its names.
+  /// A member whose name is not in the schema. Patterns of names may overlap: every set of them has its names, so that
+  /// the patterns of all schemas of the object count together.
   ExprId other_member(const Facts& facts) {
     const std::vector<std::string> names = reader_.names(facts);
     std::vector<std::pair<Facts::Pattern, const Schema*>> patterns;
     for (const auto& rule : facts.objects) {
       for (const auto& [pattern, schema] : rule.patterns) patterns.emplace_back(pattern, &schema);
     }
+    constexpr std::size_t kMostPatterns = 6;
+    if (patterns.size() > kMostPatterns) {
+      reader_.problem(patterns[kMostPatterns].first.where, "patternProperties",
+                      "at most " + std::to_string(kMostPatterns) + " patterns of one object are supported");
+      return p_.nothing();
+    }
     const bool open = reader_.is_open(facts);
-    if ((!open && patterns.empty()) || patterns.size() > 6) return p_.nothing();  // so many were reported when read
+    if (!open && patterns.empty()) return p_.nothing();
     const auto allowed = reader_.property_names(facts);
     const bool any_name = names.empty() && facts.forbidden.empty() && patterns.empty() && !allowed;
     if (any_name) return p_.sequence({json_.string(), json_.colon(), value(additional(facts, patterns, 0))});

@@ -1,11 +1,11 @@
 #include "constrain/json_schema_document.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <set>
 #include <vector>
 
+#include "base/shortest.h"
 #include "constrain/source_text.h"
 
 namespace llm {
@@ -41,11 +41,8 @@ Digits digits_of(std::string_view number) {
 }
 
 /// The decimal of fewest digits that reads as this double: nlohmann's own is longer for a few.
-std::string shortest(double value) {
-  const std::string usual = Json(value).dump();
-  std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general).ptr;
-  std::string text(buffer.data(), end);
+std::string number_of(double value) {
+  const std::string usual = Json(value).dump(), text = shortest(value, std::chars_format::general);
   if (digits_of(text) == digits_of(usual)) return usual;
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
@@ -64,7 +61,7 @@ class ParsingLosses : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t) override { return next(); }
   bool number_unsigned(number_unsigned_t) override { return next(); }
   bool number_float(number_float_t value, const string_t& written) override {
-    std::string kept = shortest(value);
+    std::string kept = number_of(value);
     if (digits_of(written) != digits_of(kept))
       inexact.insert_or_assign(pointer(), SchemaDocument::Inexact{written, std::move(kept)});
     return next();
@@ -121,7 +118,7 @@ class ParsingLosses : public nlohmann::json_sax<Json> {
 }  // namespace
 
 std::string literal_text(const Json& value) {
-  if (value.is_number_float()) return shortest(value.get<double>());
+  if (value.is_number_float()) return number_of(value.get<double>());
   if (!value.is_structured()) return value.dump();
   std::string inside;
   for (const auto& [key, v] : value.items()) {

@@ -1,6 +1,7 @@
 // Questions about facts: which strings, numbers and properties they allow, whether two of them allow a value in common.
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "constrain/json_facts.h"
 #include "constrain/json_text.h"
 #include "constrain/regex.h"
@@ -44,11 +45,6 @@ std::optional<std::uint64_t> most_characters(const Automaton& a) {
     }
   }
   return most[0];
-}
-
-std::uint64_t count_of_characters(const std::string& utf8) {
-  return static_cast<std::uint64_t>(
-      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
 }
 
 /// Of an enum or const: such values are compared without automata.
@@ -233,7 +229,7 @@ std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
 
 /// Without the automaton of their lengths.
 bool FactsReader::text_fits(const Facts& facts, const std::string& text) {
-  const std::uint64_t length = count_of_characters(text);
+  const std::uint64_t length = utf8::count_characters(text);
   return facts.min_length <= length && length <= facts.max_length &&
          std::all_of(facts.patterns.begin(), facts.patterns.end(),
                      [&](const Facts::Pattern& pattern) { return accepts(strings(pattern), quoted_content(text)); });

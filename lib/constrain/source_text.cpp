@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace llm {
 
 Character SourceText::character(std::size_t at) const {
@@ -24,9 +26,7 @@ void SourceText::fail(std::size_t at, const std::string& problem) const {
   at = std::min(at, text_.size());
   const std::size_t begin = line_begin(at);
   // Columns count characters: bytes that continue one are left out.
-  const auto column = 1 + std::count_if(text_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                        text_.begin() + static_cast<std::ptrdiff_t>(at),
-                                        [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80; });
+  const std::size_t column = 1 + utf8::count_characters(text_.substr(begin, at - begin));
   constexpr std::size_t kExcerpt = 40;
   const std::string_view rest = text_.substr(at, std::min(text_.find('\n', at), text_.size()) - at);
   ErrorParts parts;

@@ -7,7 +7,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -29,6 +28,8 @@ struct GenerateOptions {
   std::optional<std::int64_t> keep = {};
   /// Drafts of its make the same answer come sooner where they come true; null: there are none.
   Speculation* speculation = nullptr;
+  /// Gets the prompt tokens done so far, and at last that all are.
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
   /// Gets the answer after each step, with what became complete, which may be empty.
   std::function<void(const Answer&, const AnswerText&)> step = {};
 };
@@ -48,10 +49,7 @@ struct GenerateResult {
 };
 
 /// Appends what the prompt (at least one token) has beyond options.cached to `sequence` and generates; the last token
-/// sampled is not in the sequence. `text` gets whole UTF-8 sequences as they become complete and returns false to stop.
-/// `progress` (may be empty) gets the prompt tokens done so far.
-GenerateResult generate(Session&, Model&, SequenceId sequence, std::span<const Token> prompt, const GenerateOptions&,
-                        const std::function<bool(std::string_view)>& text,
-                        const std::function<void(std::int64_t done, std::int64_t total)>& progress);
+/// sampled is not in the sequence.
+GenerateResult generate(Session&, Model&, SequenceId sequence, std::span<const Token> prompt, const GenerateOptions&);
 
 }  // namespace llm

@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "gguf/fingerprint.h"
 #include "graph/passes/passes.h"
+#include "graph/weight_parts.h"
 #include "model/stored_weight.h"
 #include "models/registry.h"
 #include "runtime/checked_backend.h"
@@ -133,16 +134,6 @@ std::vector<WeightPlan> plan_weights(std::span<const Graph> graphs, const Backen
     }
   }
   return plan;
-}
-
-/// Bytes that one token reads of a weight, by the node that reads it.
-std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const ModelDims& dims) {
-  const std::uint64_t bytes = weight.type.bytes();
-  if (std::holds_alternative<Embed>(node.op)) return weight.type.row_bytes();
-  if (node.role == Role::Experts && dims.experts > 0) {
-    return bytes / static_cast<std::uint64_t>(dims.experts) * static_cast<std::uint64_t>(dims.experts_used);
-  }
-  return bytes;
 }
 
 bool is_checked() { return environment("LLM_RUN_CHECK").value_or("0") != "0"; }
@@ -430,7 +421,7 @@ void Model::measure(const Graph& graph) {
     for (const std::uint32_t id : node.in) {
       if (graph.info(id).kind != ValueKind::Weight) continue;
       const TensorType& type = graph.info(id).type;
-      weight_bytes_per_token_ += bytes_per_token(node, graph.info(id), dims());
+      weight_bytes_per_token_ += weight_parts(graph, node, id).bytes_per_token();
       if (!counted.insert(id).second) continue;
       weight_bytes_ += type.bytes();
       parameter_count_ += static_cast<std::uint64_t>(type.shape.elements());

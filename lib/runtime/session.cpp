@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kMostBegun = 2;
 
+}  // namespace
+
 std::string problem_of_length(std::int64_t tokens, std::int64_t context) {
   return "prompt " + number_text(tokens) + " tokens, context " + number_text(context);
 }
-
-}  // namespace
 
 struct Session::Impl {
   Impl(Model& m, const SessionOptions& o)

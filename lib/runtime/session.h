@@ -15,6 +15,9 @@
 
 namespace llm {
 
+/// That a prompt does not fit, in words: "prompt 21 tokens, context 20".
+std::string problem_of_length(std::int64_t tokens, std::int64_t context);
+
 class Session {
  public:
   /// Throws ErrorKind::Memory with the byte figures if an explicit context does not fit.

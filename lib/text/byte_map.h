@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace llm::byte_map {
 
 inline constexpr std::size_t kCharacters = 0x144;  // one past the highest character in use
@@ -36,7 +38,8 @@ inline bool append_bytes(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::size_t character = static_cast<std::uint8_t>(text[i]);
     if (character >= 0x80) {  // all of the map's other characters are two bytes of UTF-8
-      const bool two = character >= 0xC2 && character <= 0xDF && i + 1 < text.size() && (text[i + 1] & 0xC0) == 0x80;
+      const bool two =
+          character >= 0xC2 && character <= 0xDF && i + 1 < text.size() && !utf8::begins_character(text[i + 1]);
       character = two ? (character & 0x1F) << 6 | (static_cast<std::uint8_t>(text[++i]) & 0x3Fu) : kCharacters;
     }
     if (character >= kCharacters || kByteOf[character] == kNoByte) {

@@ -63,6 +63,7 @@ class ChatTemplate {
   /// How answers set their thinking apart, as far as the template says.
   const std::optional<ReasoningMarkers>& reasoning() const { return reasoning_; }
   bool reads(std::string_view variable) const { return template_.reads(variable); }
+  std::string_view source() const { return template_.source(); }
 
  private:
   jinja::Rendered rendered(const ChatInput&, const jinja::Value& messages) const;

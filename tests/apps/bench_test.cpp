@@ -286,21 +286,30 @@ TEST_CASE("the limits of generation and prompts follow from what the model reads
 }
 
 TEST_CASE("of a model's experts a token reads and multiplies those it uses, a prompt reads all", "[apps]") {
-  TempDir folder;
-  const TinyFile model = tiny_model({.experts = 8, .experts_used = 2});
-  const Json rows = json_of("llm-bench", {"-m", write_model(folder, model), "-p", "0", "-n", "1", "-np", "1,2", "-r",
-                                          "1", "-o", "json", "--roofline"});
-  REQUIRE(rows.size() == 2);
   const auto is_expert = [](const TinyTensor& t) { return t.name.find("_exps") != std::string::npos; };
-  const auto is_shared = [&](const TinyTensor& t) { return !is_expert(t) && t.name != "token_embd.weight"; };
-  const double experts = size_of(model, is_expert).bytes, shared = size_of(model, is_shared).bytes + kEmbd * 4;
-  const double cache = 2 * (8 + 8) * 2;
-  for (int parallel : {1, 2}) {
-    const Json& row = rows[static_cast<std::size_t>(parallel - 1)];
-    if (row["limit_t_s"].is_null()) continue;
-    const double touched = parallel == 1 ? 2.0 / 8 : 1 - (6.0 / 8) * (6.0 / 8);
-    const double bytes = shared + experts * touched + parallel * cache;
-    CHECK(row["limit_t_s"] == Approx(parallel * row["read_gbps"].get<double>() * 1e9 / bytes));
+  const auto is_small = [](const TinyTensor& t) { return t.name.find("_chexps") != std::string::npos; };
+  const auto is_shared = [&](const TinyTensor& t) {
+    return !is_expert(t) && !is_small(t) && t.name != "token_embd.weight";
+  };
+  for (const char* arch : {"llama", "grovemoe"}) {  // the second has small experts for pairs of others
+    INFO(arch);
+    TempDir folder;
+    const TinyFile model = tiny_model({.arch = arch, .experts = 8, .experts_used = 2});
+    const Json rows = json_of("llm-bench", {"-m", write_model(folder, model), "-p", "0", "-n", "1", "-np", "1,2", "-r",
+                                            "1", "-o", "json", "--roofline"});
+    REQUIRE(rows.size() == 2);
+    const double experts = size_of(model, is_expert).bytes, small = size_of(model, is_small).bytes,
+                 shared = size_of(model, is_shared).bytes + kEmbd * 4;
+    const double cache = 2 * (8 + 8) * 2;
+    for (int parallel : {1, 2}) {
+      const Json& row = rows[static_cast<std::size_t>(parallel - 1)];
+      const double touched = parallel == 1 ? 2.0 / 8 : 1 - (6.0 / 8) * (6.0 / 8);
+      const double touched_small = parallel == 1 ? 2.0 / 4 : 1 - (2.0 / 4) * (2.0 / 4);
+      const double weights = shared + experts * touched + small * touched_small, bytes = weights + parallel * cache;
+      CHECK(parallel * row["read_bytes_per_token"].get<double>() == Approx(bytes));
+      if (row["limit_t_s"].is_null()) continue;
+      CHECK(row["limit_t_s"] == Approx(parallel * row["read_gbps"].get<double>() * 1e9 / bytes));
+    }
   }
 }
 

@@ -51,6 +51,20 @@ class Machine {
 
 }  // namespace
 
+TEST_CASE("a processor is called by its name, or by its numbers where it has none") {
+  const llm::test::TempDir dir;
+  const auto called = [&](const std::string& info) {
+    dir.write("proc/cpuinfo", info);
+    return processor_name(dir.path());
+  };
+  CHECK(called("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nmodel name\t: "
+               "Another\n") == "Some CPU @ 2 GHz");
+  CHECK(cpu_info("flags", dir.path()) == "fpu avx2");
+  CHECK(cpu_info("Features", dir.path()).empty());
+  CHECK(called("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n") == "implementer 0x41, part 0xd40");
+  CHECK(called("") == "unknown");
+}
+
 TEST_CASE("the outermost caches of the processors that may be used") {
   Machine m(4);
   CHECK(m.cache() == 0);  // the system does not say

@@ -330,6 +330,25 @@ TEST_CASE("a message without content is the row's fault, and a role that nobody 
   CHECK(o.err.find("unknown-role") == o.err.rfind("unknown-role"));
   const char* named = "{% for m in messages %}{% if m.role == 'usr' %}{{ m.content }}{% endif %}{% endfor %}>";
   CHECK_FALSE(contains(bench({"--batch", input.string(), "--chat-template", named}).err, "unknown-role"));
+  // A template can be read once only.
+  Command piped = bench.command({"--batch", input.string(), "--chat-template-file", "-"});
+  piped.input_file = bench.file("named.jinja", named).string();
+  const Outcome from_stdin = run(piped);
+  CHECK(from_stdin.code == 7);
+  CHECK_FALSE(contains(from_stdin.err, "unknown-role"));
+}
+
+TEST_CASE("the roles of a row with tools are those of the template for tools") {
+  TinyFile model = tiny_model({.layers = 2, .context = 4096});
+  model.set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  model.set("tokenizer.chat_template.tool_use",
+            "{% for m in messages %}{% if m.role == 'observer' %}{{ m.content }}{% endif %}{% endfor %}{{ tools }}");
+  const Bench bench(model);
+  const std::string messages = R"("messages":[{"role":"user","content":"a"},{"role":"observer","content":"b"}])";
+  const auto with_tools = bench.file("tools.jsonl", "{" + messages + R"(,"tools":[{"type":"function"}]})" + "\n");
+  const auto without = bench.file("plain.jsonl", "{" + messages + "}\n");
+  CHECK_FALSE(contains(bench({"--batch", with_tools.string()}).err, "unknown-role"));
+  CHECK(contains(bench({"--batch", without.string()}).err, "has the role \"observer\", which the chat template"));
 }
 
 TEST_CASE("rows under DRY say what they say alone, and a note tells of variables that no template reads") {

@@ -57,6 +57,14 @@ TEST_CASE("a plan of a batch that goes on counts what is done") {
   CHECK(fresh.code == 0);
   CHECK_FALSE(std::filesystem::exists(bench.path("none")));
 
+  // What the run tells of the results that are there.
+  std::filesystem::remove(bench.path("out.jsonl.state"));
+  const Outcome bare = with({"--dry-run", "--resume", "--limit", "4"});
+  CHECK(bare.code == 0);
+  CHECK(line_of(bare.out, "done") == "3 answered, 1 failed; 0 left");
+  CHECK(contains(bare.err, "warning[no-state]: " + out.string() + ".state is missing"));
+  CHECK(contains(bare.err, "1 results are of rows that --limit leaves out or the input does not have"));
+
   REQUIRE(with({"--resume"}).code == 7);
   const Outcome whole = with({"--dry-run", "--resume"});
   CHECK(line_of(whole.out, "done") == "7 answered, 1 failed; 0 left");

@@ -131,4 +131,20 @@ TEST_CASE("--explain-prompt says what made each token", "[chat]") {
   CHECK(has(o.out, "template           \"|\"\n"));
   CHECK_FALSE(has(o.out, "user      control"));
   CHECK(has(bench({"-p", "<|end|>", "-no-cnv", "--explain-prompt"}).out, "prompt    control  \"<|end|>\"\n"));
+  // The model reads the answer's beginning, too.
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"-no-cnv"}}) {
+    const std::string begun = bench(with({"-p", "abc", "--prefill", "xyz<|end|>", "--explain-prompt"}, more)).out;
+    INFO(begun);
+    CHECK(has(begun, "xyz<|end|>\n\nIts "));
+    CHECK(has(begun, "user               \"x\"\n"));
+    CHECK_FALSE(has(begun, "user      control"));
+  }
+  const auto inside = [&](const std::string& prefill) {
+    return has(bench({"-p", "abc", "--chat-template", "{{ messages[0].content }}<think>", "--explain-prompt",
+                      "--prefill", prefill})
+                   .out,
+               "begins inside its thinking");
+  };
+  CHECK(inside("hm"));
+  CHECK_FALSE(inside("hm</think>So"));
 }

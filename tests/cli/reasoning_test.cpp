@@ -381,6 +381,15 @@ TEST_CASE("/think says how much to think") {
   const Outcome unread = bench.pipe(load, {"--chat-template", t, "-lv", "3"});
   CHECK(unread.code == 0);
   CHECK(contains(unread.err, "note: this chat template does not read reasoning_effort\n"));
+  // What a template cannot have stays as it was; the budget it can have.
+  const std::string shown = "/load " + saved.string() + "\n/think\n/set reasoning\n/set\n";
+  const Outcome without = bench.pipe(shown, {"--chat-template", kOpens});
+  CHECK(contains(without.err, "\nthinking as the chat template has it, at most 4 tokens\n"));
+  CHECK(contains(without.err, "\nreasoning             \"auto\"\n"));
+  CHECK(contains(without.err, "\nreasoning_budget      4\n"));
+  const Outcome off = bench.pipe(shown, {"--chat-template", kOpens, "--reasoning", "off"});
+  CHECK(contains(off.err, "\nthinking off, by ending it at once\n"));
+  CHECK(contains(off.err, "\nreasoning             \"off\"\n"));
   CHECK(contains(bench.pipe("/set reasoning_budget 3\n", {"--chat-template", t}).err, "at most 3 tokens"));
   CHECK(contains(bench.pipe("/set reasonings 3\n", {"--chat-template", t}).err, "no setting is called"));
   CHECK(bench.pipe("/think much\n", {"--chat-template", t}).code == 2);

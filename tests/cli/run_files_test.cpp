@@ -250,3 +250,19 @@ TEST_CASE("a chat waits for no pipe") {
   }
   CHECK(bench.pipe("/glob " + bench.path("*").string() + "\nWhy?\n", kShort).code == 0);
 }
+
+TEST_CASE("/show template shows the one that was read, also where it cannot be read again") {
+  const ConversationBench bench;
+  const std::string fifo = bench.path("fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const std::string source = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
+  Command c = bench.command(with(kShort, {"--chat-template-file", fifo}));
+  c.input_file = bench.write("input", "/show template\n").string();
+  c.arguments.insert(c.arguments.begin(), {"-c", "cat \"$0\" > \"$1\" & shift; exec \"$@\"",
+                                           bench.write("template", source).string(), fifo, c.program.string()});
+  c.program = "/bin/sh";
+  c.limit = std::chrono::seconds(20);
+  const Outcome o = run(c);
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, source));
+}

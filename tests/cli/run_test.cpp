@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <regex>
 
 #include "gguf/file.h"
 #include "support/catch.h"
@@ -87,6 +88,19 @@ TEST_CASE("only the answer goes to stdout, only the rest to stderr") {
   CHECK(quiet.out == o.out);
   CHECK(quiet.err.empty());
   CHECK(bench({"-p", "ab", "-n", "0"}).out == "\n");
+}
+
+TEST_CASE("the line of times groups digits, of one answer as of a chat") {
+  const RunBench bench;
+  const auto prompt = bench.file("long.txt", std::string(3000, 'x')).string();
+  const std::regex figures("prompt \\d,\\d{3} tok .* gen 1,100 tok ");
+  for (const std::vector<std::string>& mode :
+       {std::vector<std::string>{"-no-cnv"}, {"-i", "-st", "--chat-template", "chatml"}}) {
+    const Outcome o = bench(with({"-f", prompt, "-n", "1100", "--ignore-eos", "--show-timings"}, mode));
+    INFO(o.err);
+    CHECK(o.code == 0);
+    CHECK(std::regex_search(o.err, figures));
+  }
 }
 
 TEST_CASE("answers are the same for a seed, whatever the threads") {
@@ -578,6 +592,29 @@ TEST_CASE("a dry run refuses what the run would refuse") {
   CHECK(bench({"--dry-run", "--regex", "("}).code == 6);
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == bench({"-p", "a", "-n", "1", "-l", "99999+1"}).code);
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == 2);
+}
+
+TEST_CASE("a dry run tells what the run would tell, once") {
+  const RunBench bench;
+  const auto count = [](const std::string& text, const std::string& part) {
+    std::size_t n = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  const std::string unread = "the chat template does not read the variable \"tone\"",
+                    longer = "longer than the 100,000 that the model was trained with";
+  const auto rows = bench.file("rows.jsonl", R"({"messages":[{"role":"user","content":"ab"}]})").string();
+  const std::vector<std::string> options{
+      "--chat-template", "chatml", "--chat-template-kwargs", R"({"tone":1})", "-c", "100001", "-n", "1"};
+  for (const std::vector<std::string>& prompt : {std::vector<std::string>{"-p", "ab"}, {"--batch", rows}}) {
+    for (const std::vector<std::string>& dry : {std::vector<std::string>{}, {"--dry-run"}}) {
+      const Outcome o = bench(with(with(options, prompt), dry));
+      INFO(o.err);
+      CHECK(o.code == 0);
+      CHECK(count(o.err, unread) == 1);
+      CHECK(count(o.err, longer) == 1);
+    }
+  }
 }
 
 TEST_CASE("bytes that the vocabulary has nothing for are told") {

@@ -256,6 +256,9 @@ TEST_CASE("errors show values as they are written, and what contradicts itself",
         "s.json: JSON schema: no finite text matches \"#\"; in \"#\" minItems 5 is above maxItems 2");
   CHECK(error(R"({"type":"string","minLength":5,"maxLength":2})") ==
         "s.json: JSON schema: no finite text matches \"#\"; in \"#\" minLength 5 is above maxLength 2");
+  CHECK_THAT(
+      error(R"({"type":"object","required":["a/b"],"properties":{"a/b":{"type":"array","minItems":5,"maxItems":2}}})"),
+      contains("in \"#/properties/a~1b\" minItems 5 is above maxItems 2"));
   // Where another way is left, such bounds are no mistake.
   Warnings none;
   grammar_from_json_schema(R"({"anyOf":[{"type":"array","minItems":5,"maxItems":2},{"type":"null"}]})", none);
@@ -263,6 +266,27 @@ TEST_CASE("errors show values as they are written, and what contradicts itself",
         "s.json: JSON schema: no finite text matches \"#\"; in \"#\" \"b\" is required and not allowed");
   CHECK(error(R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})") ==
         "s.json: JSON schema: no finite text matches \"#\", nor \"#/properties/a\"");
+}
+
+TEST_CASE("the patterns of an object's names are counted over all of its schemas", "[schema]") {
+  const auto both = [](const std::string& first, const std::string& second, const std::string& more) {
+    return R"({"type":"object","allOf":[{"patternProperties":{)" + first + R"(}},{"patternProperties":{)" + second +
+           "}}]" + more + "}";
+  };
+  const std::string four = R"("^a":{},"^b":{},"^c":{},"^d":{})", three = R"("^e":{},"^f":{},"^g":{})";
+  for (const char* more : {"", R"(,"minProperties":1)"}) {
+    INFO(more);
+    CHECK_THAT(error(both(four, three, more)),
+               contains("cannot be enforced: #/allOf/1/patternProperties: at most 6 patterns of one object"));
+    Warnings none;
+    grammar_from_json_schema(both(four, R"("^e":{},"^f":{})", more), none);
+  }
+  CHECK_THAT(error(R"({"patternProperties":{)" + four + "," + three + "}}"),
+             contains("cannot be enforced: #/patternProperties: at most 6 patterns of one object"));
+  // An answer that is no object has no names.
+  Warnings none;
+  grammar_from_json_schema(R"({"type":"string","patternProperties":{)" + four + "," + three + "}}", none);
+  CHECK_THAT(error(R"({"contains":{},"minContains":65})"), contains("#/minContains: at most 64 are supported"));
 }
 
 TEST_CASE("limits beyond 32 bits stay apart from small ones", "[schema]") {

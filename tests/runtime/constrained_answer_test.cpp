@@ -32,12 +32,8 @@ Written write(Session& session, Model& model, AnswerOptions options, std::span<c
   GenerateOptions generation;
   generation.answer = std::move(options);
   const SequenceId id = session.create();
-  w.result = generate(session, model, id, prompt, generation,
-                      [&](std::string_view piece) {
-                        w.text += piece;
-                        return true;
-                      },
-                      {});
+  generation.step = [&](const Answer&, const AnswerText& piece) { w.text += piece.text; };
+  w.result = generate(session, model, id, prompt, generation);
   session.remove(id);
   return w;
 }
@@ -53,6 +49,24 @@ void check_object(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("an answer that was cut while its prompt was read has not its form", "[constraint]") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 4096}));
+  const auto prompt = random_tokens(5, model->dims().vocab, 2);
+  Session session(*model, {.context = 1024, .sequences = 2});
+  const auto late = [&](const char* form) {
+    GenerateOptions options;
+    options.deadline = Clock::now();
+    options.answer.constraint = masks(grammar_from_regex(form), *model);
+    return generate(session, *model, session.create(), prompt, options);
+  };
+  const GenerateResult cut = late("a+");
+  CHECK(cut.reason == StopReason::TimeUp);
+  CHECK(cut.tokens.empty());
+  CHECK_FALSE(cut.form_is_whole);
+  CHECK(late("a*").form_is_whole);  // which nothing has, too
+}
 
 TEST_CASE("every answer under a schema is valid", "[constraint]") {
   const TempDir folder;

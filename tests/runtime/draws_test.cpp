@@ -2,6 +2,7 @@
 // whether the backend or the sampler draws.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -195,12 +196,15 @@ Drawn show(Model& model, std::span<const Token> prompt, DrawRequest asked, Who w
   const SequenceId id = session.create();
   Drawn shown;
   GenerateOptions options{.answer = asked.answer, .keep = asked.keep, .speculation = speculation};
+  std::size_t pieces = 0;
+  std::atomic<bool> stop{false};
+  options.cancel = &stop;
   options.step = [&](const Answer& a, const AnswerText& piece) {
     shown.steps.emplace_back(a.tokens().size(), piece.text);
+    pieces += piece.text.empty() ? 0 : 1;
+    stop = pieces >= asked.stop_after;
   };
-  std::size_t pieces = 0;
-  const auto text = [&](std::string_view) { return ++pieces < asked.stop_after; };
-  const GenerateResult result = generate(session, model, id, prompt, options, text, {});
+  const GenerateResult result = generate(session, model, id, prompt, options);
   CHECK(session.begun() == 0);
   shown.tokens = result.tokens;
   shown.reason = result.reason;

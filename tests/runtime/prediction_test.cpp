@@ -98,7 +98,7 @@ Answered answered(Model& model, Session& session, SequenceId id, std::span<const
   options.answer.sampling.temperature = temperature;
   options.answer.sampling.seed = 11;
   Answered a;
-  a.tokens = generate(session, model, id, prompt, options, {}, {}).tokens;
+  a.tokens = generate(session, model, id, prompt, options).tokens;
   if (session.length(id) == session.context()) return a;
   const std::vector<Token> next{5};
   const Append work{id, next, Logits::Last};

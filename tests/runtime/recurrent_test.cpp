@@ -261,7 +261,7 @@ TEST_CASE("an answer is the same whether steps run ahead or not, and a full cont
     options.answer.sampling = {.seed = 5, .temperature = 1};
     options.answer.end_token = AnswerOptions::EndToken::Ignored;
     options.answer.logprobs = logprobs;  // takes the logits
-    return generate(session, *model, id, prompt, options, {}, {}).tokens;
+    return generate(session, *model, id, prompt, options).tokens;
   };
   Session ahead(*model, {.context = 64}), behind(*model, {.context = 64});
   const SequenceId id = ahead.create();

@@ -79,13 +79,10 @@ constexpr CacheFormat kQuantizedCache{DType::Q8_0, DType::Q4_0};
 std::string alone(Model& model, const BatchRow& row, CacheFormat cache = {}) {
   Session session(model, {.context = 512, .sequences = 1, .cache = cache});
   std::string text;
-  const auto keep = [&](std::string_view piece) {
-    text += piece;
-    return true;
-  };
-  AnswerOptions answer = *row.answer;
-  answer.logprobs = 0;  // takes the logits, whatever the backend draws
-  generate(session, model, session.create(), *row.prompt, {.answer = answer}, keep, {});
+  GenerateOptions options{.answer = *row.answer};
+  options.answer.logprobs = 0;  // takes the logits, whatever the backend draws
+  options.step = [&](const Answer&, const AnswerText& piece) { text += piece.text; };
+  generate(session, model, session.create(), *row.prompt, options);
   return text;
 }
 
@@ -205,8 +202,7 @@ TEST_CASE("rows end at any token while their backend draws ahead") {
     Session single(*model, {.context = kContext});
     AnswerOptions answer = *rows[i].answer;
     answer.logprobs = 0;
-    const GenerateResult expected =
-        generate(single, *model, single.create(), *rows[i].prompt, {.answer = answer}, {}, {});
+    const GenerateResult expected = generate(single, *model, single.create(), *rows[i].prompt, {.answer = answer});
     CHECK(results.at(i).tokens == expected.tokens);
     CHECK(results.at(i).reason == expected.reason);
     ++reasons[expected.reason];
@@ -249,7 +245,7 @@ TEST_CASE("rows join a batch while a step of the others is on its way") {
     CAPTURE(i);
     Session single(*model, {.context = 64});
     CHECK(answers.at(i) ==
-          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}, {}, {}).tokens);
+          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}).tokens);
     prompts += std::ssize(*rows[i].prompt);
     generated += rows[i].answer->max_tokens;
   }
@@ -287,7 +283,7 @@ TEST_CASE("rows read their prompts while others generate, on several devices, to
     CAPTURE(i);
     Session single(*model, {.context = 256});
     CHECK(answers.at(i) ==
-          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}, {}, {}).tokens);
+          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}).tokens);
   }
 }
 
@@ -304,7 +300,7 @@ TEST_CASE("several devices read a batch's prompts in several steps at once") {
     CAPTURE(i);
     Session single(*model, {.context = 320});
     CHECK(results.at(i).tokens ==
-          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}, {}, {}).tokens);
+          generate(single, *model, single.create(), *rows[i].prompt, {.answer = *rows[i].answer}).tokens);
   }
   CHECK(contains(session.describe(), "program for up to 512 tokens"));
   CHECK_FALSE(contains(session.describe(), "program for up to 1024 tokens"));
@@ -331,7 +327,7 @@ TEST_CASE("several devices generate for half of a batch's rows each at a time") 
     Session single(*model, {.context = 64});
     AnswerOptions answer = *rows[i].answer;
     answer.logprobs = 0;
-    const auto expected = generate(single, *model, single.create(), *rows[i].prompt, {.answer = answer}, {}, {});
+    const auto expected = generate(single, *model, single.create(), *rows[i].prompt, {.answer = answer});
     CHECK(results.at(i).tokens == expected.tokens);
     for (std::size_t j = 0; j + 1 < expected.tokens.size(); ++j) fed[expected.tokens[j]].insert(i);
   }

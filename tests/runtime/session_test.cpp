@@ -250,6 +250,23 @@ TEST_CASE("sizes of a model are those of the weights it reads") {
   CHECK(model->weight_bytes_per_token() == 4 * (32 + embedding + norms + attention + router + experts / 2));
 }
 
+TEST_CASE("a token reads as many of the experts beside others as it is routed to, too") {
+  const TempDir folder;
+  // 2 of 8 experts, and of 4 small ones, each of 2 neighbours, as many
+  const TinyFile file = tiny_model({.arch = "grovemoe", .experts = 8, .experts_used = 2});
+  std::uint64_t expected = 0;
+  for (const TinyTensor& t : file.tensors()) {
+    const std::uint64_t bytes = t.type.bytes();
+    if (t.name == "token_embd.weight")
+      expected += t.type.row_bytes();
+    else
+      expected += t.name.find("_exps") != std::string::npos     ? bytes / 8 * 2
+                  : t.name.find("_chexps") != std::string::npos ? bytes / 4 * 2
+                                                                : bytes;
+  }
+  CHECK(load_tiny(folder, file)->weight_bytes_per_token() == expected);
+}
+
 TEST_CASE("a token reads the weights of layers as often as it goes through them") {
   const TempDir folder;
   TinyFile file = tiny_model({.arch = "nanbeige", .layers = 2});
@@ -276,16 +293,12 @@ TEST_CASE("generation is the loop of sampling and evaluating, in any chunks of t
   Session session(*model, {.context = 1024, .sequences = 2});
   std::string text;
   std::vector<std::int64_t> progress;
-  const auto result = generate(
-      session, *model, session.create(), prompt, options,
-      [&](std::string_view piece) {
-        text += piece;
-        return true;
-      },
-      [&](std::int64_t done, std::int64_t total) {
-        CHECK(total == 600);
-        progress.push_back(done);
-      });
+  options.step = [&](const Answer&, const AnswerText& piece) { text += piece.text; };
+  options.progress = [&](std::int64_t done, std::int64_t total) {
+    CHECK(total == 600);
+    progress.push_back(done);
+  };
+  const auto result = generate(session, *model, session.create(), prompt, options);
   CHECK(result.reason == StopReason::Length);
   CHECK(result.prompt_tokens == 600);
   CHECK(result.generated_tokens == 30);
@@ -326,27 +339,26 @@ TEST_CASE("generation ends for each of its reasons") {
   GenerateOptions options;
   options.answer.sampling = {.seed = 3, .temperature = 1};
   options.answer.end_token = AnswerOptions::EndToken::Ignored;
-  const auto ignore = [](std::string_view) { return true; };
 
-  auto result = generate(session, *model, session.create(), prompt, options, ignore, {});
+  auto result = generate(session, *model, session.create(), prompt, options);
   CHECK(result.reason == StopReason::ContextFull);
   CHECK(result.generated_tokens == 11);  // the last one is given out without a place in the context
 
   std::atomic<bool> stop{true};
   options.cancel = &stop;
-  result = generate(session, *model, session.create(), prompt, options, ignore, {});
+  result = generate(session, *model, session.create(), prompt, options);
   CHECK(result.reason == StopReason::Cancelled);
   CHECK(result.generated_tokens == 0);
 
   options.cancel = nullptr;
   options.answer.max_tokens = 0;
-  result = generate(session, *model, session.create(), prompt, options, ignore, {});
+  result = generate(session, *model, session.create(), prompt, options);
   CHECK(result.reason == StopReason::Length);
   CHECK(result.generated_tokens == 0);
 
   const auto too_long = random_tokens(21, model->dims().vocab, 2);
   session.remove(0);
-  const Error e = error_of([&] { generate(session, *model, session.create(), too_long, options, ignore, {}); });
+  const Error e = error_of([&] { generate(session, *model, session.create(), too_long, options); });
   CHECK(e.kind() == ErrorKind::Context);
   CHECK(mentions(e, "prompt 21 tokens, context 20"));
 }
@@ -363,7 +375,7 @@ TEST_CASE("a full context goes on without the older half of what it need not kee
   options.answer.end_token = AnswerOptions::EndToken::Ignored;
   std::vector<Token> sampled;
   options.step = [&](const Answer& a, const AnswerText&) { sampled.assign(a.tokens().begin(), a.tokens().end()); };
-  const auto result = generate(session, *model, session.create(), prompt, options, {}, {});
+  const auto result = generate(session, *model, session.create(), prompt, options);
   CHECK(result.reason == StopReason::Length);
   REQUIRE(sampled.size() == 40);
 
@@ -399,7 +411,7 @@ TEST_CASE("what a shift reads again is read in steps, between which the answer c
     stop = a.tokens().size() == 11;
   };  // for which there is no room
   const SequenceId id = session.create();
-  const auto result = generate(session, *model, id, random_tokens(10, model->dims().vocab, 2), options, {}, {});
+  const auto result = generate(session, *model, id, random_tokens(10, model->dims().vocab, 2), options);
   CHECK(result.reason == StopReason::Cancelled);
   CHECK(result.generated_tokens == 11);
   CHECK(session.length(id) == 3 + 4);
@@ -411,7 +423,7 @@ TEST_CASE("an answer past its deadline ends for that reason") {
   Session session(*model, {.context = 64});
   GenerateOptions options;
   options.deadline = std::chrono::steady_clock::now();
-  const auto result = generate(session, *model, session.create(), random_tokens(4, 200, 2), options, {}, {});
+  const auto result = generate(session, *model, session.create(), random_tokens(4, 200, 2), options);
   CHECK(result.reason == StopReason::TimeUp);
   CHECK(result.generated_tokens == 0);
 }

@@ -3,6 +3,7 @@
 #include "runtime/speculation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <random>
@@ -100,13 +101,16 @@ Shown show(Model& model, std::span<const Token> prompt, const Asked& asked, Spec
   const SequenceId id = session.create();
   Shown shown;
   GenerateOptions options{.answer = asked.answer, .keep = asked.keep, .speculation = speculation};
+  std::size_t pieces = 0;
+  std::atomic<bool> stop{false};
+  options.cancel = &stop;
   options.step = [&](const Answer& a, const AnswerText& piece) {
     shown.steps.emplace_back(a.tokens().size(), piece.text);
+    pieces += piece.text.empty() ? 0 : 1;
+    stop = pieces >= asked.stop_after;
     shown.logprobs.assign(a.token_logprobs().begin(), a.token_logprobs().end());
   };
-  std::size_t pieces = 0;
-  const auto text = [&](std::string_view) { return ++pieces < asked.stop_after; };
-  const GenerateResult result = generate(session, model, id, prompt, options, text, {});
+  const GenerateResult result = generate(session, model, id, prompt, options);
   shown.tokens = result.tokens;
   shown.reason = result.reason;
   if (counts != nullptr) *counts = result.speculation;

@@ -67,6 +67,15 @@ TEST_CASE("a cut sequence is incomplete, an impossible one invalid", "[utf8]") {
   CHECK(utf8::unit_at("\xE2\x82 ", 0).length == 2);
 }
 
+TEST_CASE("characters are counted by the bytes that begin them", "[utf8]") {
+  CHECK(utf8::count_characters("") == 0);
+  CHECK(utf8::count_characters("a\u00e9\u20ac\U0001f600") == 4);
+  CHECK(utf8::begins_character('\xf0'));
+  CHECK_FALSE(utf8::begins_character('\x80'));
+  CHECK_FALSE(utf8::begins_character('\xbf'));
+  CHECK(utf8::begins_character('\xc0'));
+}
+
 TEST_CASE("the valid prefix ends at the first bad byte at any position", "[utf8]") {
   for (std::size_t at = 0; at < 40; ++at) {
     std::string text;

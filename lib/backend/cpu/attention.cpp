@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backend/cpu/attention_tiles.h"
 #include "backend/cpu/cache_layout.h"
 #include "backend/cpu/step.h"
 #include "base/error.h"
@@ -15,18 +16,8 @@ static_assert(kBlockPositions == kKeyBlock, "the kernels' block of keys is the c
 /// Chunks of one token that can be computed apart, 262,144 positions; and of all sequences and KV heads of a step.
 constexpr std::int32_t kMaxSplitChunks = 1024;
 constexpr std::int64_t kMostPartials = 8192;
-/// Query heads that are a task's: where more share a KV head, as all do whose keys are latents, threads share the
-/// heads.
-constexpr std::int32_t kMostHeads = 16, kLeastHeads = 8;
 /// Below this many (sequence, group) pairs per thread a step of single tokens is split by chunks.
 constexpr std::int32_t kPairsPerThread = 4;
-
-/// Query heads of a group: all of a KV head's, or as many as divide them. Fewer would read its keys too often.
-std::int32_t heads_of_group(std::int32_t all) {
-  for (std::int32_t n = kMostHeads; n >= kLeastHeads; --n)
-    if (all > kMostHeads && all % n == 0) return n;
-  return all;
-}
 
 /// Floats that a chunk of keys leaves for a group.
 std::int64_t partial_floats(std::int64_t group, std::int64_t head_dim_v) { return group * (2 + head_dim_v); }
@@ -54,7 +45,7 @@ class AttentionInstruction final : public Instruction {
     chunk_fn_ = site.kernels.attention_chunk;
     merge_fn_ = site.kernels.attention_merge;
     type_ = std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v));
-    args_.group = heads_of_group(args_.heads / args_.kv_heads);
+    args_.group = task_heads(args_.heads / args_.kv_heads);
     groups_ = args_.heads / args_.group;
     tile_tokens_ = std::max(1, kQueryTile / args_.group);
     partial_floats_ = partial_floats(args_.group, c.head_dim_v);
@@ -180,7 +171,7 @@ class AttentionInstruction final : public Instruction {
 std::size_t attention_scratch_bytes(const Graph& g, const Node& n, int threads) {
   const CacheType& c = g.info(n.in[1]).cache;
   const auto heads = static_cast<std::int32_t>(g.info(n.in[0]).type.shape[1]);
-  const std::int32_t group = heads_of_group(heads / c.kv_heads);
+  const std::int32_t group = task_heads(heads / c.kv_heads);
   const std::int64_t floats = partial_floats(group, c.head_dim_v);
   const std::int64_t pairs = std::min(kPairsPerThread * threads, g.bucket().sequences * (heads / group));
   return static_cast<std::size_t>(std::min(pairs * kMaxSplitChunks, kMostPartials) * floats) * sizeof(float);

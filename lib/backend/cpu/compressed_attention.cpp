@@ -3,17 +3,15 @@
 // sink. Tiles of tokens that take compressed keys in the same order share what is packed; of tokens with choices of
 // their own each packs for itself. Threads share the tiles and groups of heads.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <string>
 
+#include "backend/cpu/attention_tiles.h"
 #include "backend/cpu/row_packer.h"
 #include "backend/cpu/step.h"
 
 namespace llm::cpu {
 namespace {
-
-constexpr std::int64_t kSharingTokens = 16;  ///< of a tile
 
 /// Of a thread: a packed chunk of keys and of their values, the states of a tile's heads.
 struct CompressedSizes {
@@ -21,7 +19,7 @@ struct CompressedSizes {
   CompressedSizes(std::size_t k_block, std::size_t v_block, std::int64_t heads)
       : k_chunk(whole_lines(kPackedBlocks * k_block)),
         v_chunk(whole_lines(kPackedBlocks * v_block)),
-        states(whole_lines(static_cast<std::size_t>(kSharingTokens * heads * 2) * sizeof(float))) {}
+        states(whole_lines(static_cast<std::size_t>(TileStates::floats(kTileTokens, heads)) * sizeof(float))) {}
   std::size_t bytes() const { return k_chunk + v_chunk + states; }
 };
 
@@ -64,10 +62,10 @@ class CompressedAttentionInstruction final : public Instruction {
 
   void run(const Frame& f, const Worker& w) override {
     TaskQueue& queue = queues_.open(f.turn, w.thread);
-    const std::int64_t groups = heads_ / group_;
-    std::int64_t tasks = 0;
-    for (const SequenceSpan& s : f.step->sequences) tasks += tiles(s) * groups;
-    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) run_task(f, w, task, groups);
+    const auto taking_all = [this](const SequenceSpan& s) { return tokens_taking_all(s); };
+    const AttentionTiles tiles(*f.step, heads_ / group_, taking_all);
+    const std::int64_t tasks = tiles.count();
+    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) attend(f, w, tiles.tile(task));
   }
 
   std::string describe() const override {
@@ -77,49 +75,23 @@ class CompressedAttentionInstruction final : public Instruction {
   }
 
  private:
-  /// Tokens of one sequence that take the same compressed keys as far as they see them, and the group's first head.
-  struct Tile {
-    std::size_t sequence;
-    std::int64_t begin, end;
-    std::int32_t head;
-  };
+  std::int32_t first_head(const AttentionTile& tile) const { return static_cast<std::int32_t>(tile.group) * group_; }
   std::int64_t seen(const Frame& f, std::int64_t token) const {
     return (f.step->positions[static_cast<std::size_t>(token)] + std::int64_t{1}) / stride_;
   }
   /// Of a sequence, the first tokens, which take all that they see.
-  std::int64_t taking_all(const SequenceSpan& s) const {
+  std::int64_t tokens_taking_all(const SequenceSpan& s) const {
     if (top_k_ == 0) return s.n_tokens;
     const std::int64_t first_choice = (top_k_ + 1) * stride_ - 1;  // a position
     return std::clamp<std::int64_t>(first_choice - (s.kv_len - s.n_tokens), 0, s.n_tokens);
   }
-  std::int64_t tiles(const SequenceSpan& s) const {
-    const std::int64_t all = taking_all(s);
-    return (all + kSharingTokens - 1) / kSharingTokens + s.n_tokens - all;
-  }
 
-  void run_task(const Frame& f, const Worker& w, std::int64_t task, std::int64_t groups) const {
-    std::size_t sequence = 0;
-    for (std::int64_t n; task >= (n = tiles(f.step->sequences[sequence]) * groups); ++sequence) task -= n;
-    const SequenceSpan& s = f.step->sequences[sequence];
-    const std::int64_t tile = tiles(s) - 1 - task / groups;  // the longest first
-    const std::int64_t all = taking_all(s), shared = (all + kSharingTokens - 1) / kSharingTokens;
-    const std::int64_t begin = tile < shared ? tile * kSharingTokens : all + tile - shared;
-    const std::int64_t end = tile < shared ? std::min(all, begin + kSharingTokens) : begin + 1;
-    attend(f, w,
-           {sequence, s.first_token + begin, s.first_token + end, static_cast<std::int32_t>(task % groups) * group_});
-  }
-
-  void attend(const Frame& f, const Worker& w, const Tile& tile) const {
+  void attend(const Frame& f, const Worker& w, const AttentionTile& tile) const {
     std::byte* const packed = f.slots[scratch_].data + static_cast<std::size_t>(w.thread) * sizes_.bytes();
-    float* const states = reinterpret_cast<float*>(packed + sizes_.k_chunk + sizes_.v_chunk);
-    for (std::int64_t i = 0; i < (tile.end - tile.begin) * group_; ++i) {
-      states[2 * i] = -std::numeric_limits<float>::infinity();
-      states[2 * i + 1] = 0;
-    }
+    const TileStates states(reinterpret_cast<float*>(packed + sizes_.k_chunk + sizes_.v_chunk), tile, group_);
     const AttentionArgs window = window_args(f, tile);
     const auto each_token = [&](const auto& fn) {
-      for (std::int64_t t = tile.begin; t < tile.end; ++t)
-        fn(static_cast<std::int32_t>(t), states + 2 * (t - tile.begin) * group_);
+      states.for_each([&](std::int64_t t, float* own) { fn(static_cast<std::int32_t>(t), own); });
     };
     each_token([&](std::int32_t token, float* own) {
       const std::int32_t position = window.positions[token];
@@ -133,7 +105,7 @@ class CompressedAttentionInstruction final : public Instruction {
         const auto n = static_cast<std::int32_t>(std::min<std::int64_t>(count(f, token) - first, kKeyChunk));
         if (n <= 0) return;
         const std::int32_t last = n - 1;
-        kernels_.attention_add(packed_args(f, token, tile.head, packed, &last), 0, 0, 0, own, w.scratch);
+        kernels_.attention_add(packed_args(f, token, first_head(tile), packed, &last), 0, 0, 0, own, w.scratch);
       });
     }
     each_token([&](std::int32_t token, const float* own) { kernels_.attention_finish(window, 0, token, own); });
@@ -144,7 +116,7 @@ class CompressedAttentionInstruction final : public Instruction {
     return top_k_ > 0 ? std::min(top_k_, seen(f, token)) : seen(f, token);
   }
 
-  void pack_chunk(const Frame& f, const Worker& w, const Tile& tile, std::int64_t first, std::int64_t n,
+  void pack_chunk(const Frame& f, const Worker& w, const AttentionTile& tile, std::int64_t first, std::int64_t n,
                   std::byte* packed) const {
     const StateGroup& state = f.step->groups[0];
     const std::int32_t* const table = state.block_table.data() + tile.sequence * static_cast<std::size_t>(state.stride);
@@ -163,12 +135,12 @@ class CompressedAttentionInstruction final : public Instruction {
     }
   }
 
-  AttentionArgs window_args(const Frame& f, const Tile& tile) const {
+  AttentionArgs window_args(const Frame& f, const AttentionTile& tile) const {
     AttentionArgs a = window_;
     const StateGroup& state = f.step->groups[0];
-    a.q = f.f32(q_) + std::int64_t{tile.head} * a.head_dim_k;
-    a.y = f.f32(y_) + std::int64_t{tile.head} * a.head_dim_v;
-    a.sinks = f.f32(sinks_) + tile.head;
+    a.q = f.f32(q_) + std::int64_t{first_head(tile)} * a.head_dim_k;
+    a.y = f.f32(y_) + std::int64_t{first_head(tile)} * a.head_dim_v;
+    a.sinks = f.f32(sinks_) + first_head(tile);
     a.k = f.slots[cache_].data;
     a.v = f.slots[cache_].values;
     a.positions = f.step->positions.data();

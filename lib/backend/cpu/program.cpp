@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "graph/needs.h"
+#include "graph/weight_parts.h"
 
 namespace llm::cpu {
 namespace {
@@ -50,16 +51,9 @@ std::uint64_t position_bytes(const Graph& g, bool (*is_counted)(const Node&), Ca
 std::uint64_t product_bytes(const Graph& g) {
   std::uint64_t bytes = 0;
   for (const Node& n : g.nodes()) {
-    const bool experts = std::holds_alternative<ExpertLinear>(n.op);
-    if (!experts && !std::holds_alternative<Linear>(n.op)) continue;
-    for (std::uint32_t v : n.in) {
-      const ValueInfo& w = g.info(v);
-      if (w.kind != ValueKind::Weight) continue;
-      const std::uint64_t all = w.type.bytes();
-      bytes += experts ? all / static_cast<std::uint64_t>(w.type.shape[2]) *
-                             static_cast<std::uint64_t>(g.info(n.in[1]).type.shape[0])
-                       : all;
-    }
+    if (!std::holds_alternative<Linear>(n.op) && !std::holds_alternative<ExpertLinear>(n.op)) continue;
+    for (const std::uint32_t v : n.in)
+      if (g.info(v).kind == ValueKind::Weight) bytes += weight_parts(g, n, v).bytes_per_token();
   }
   return bytes;
 }

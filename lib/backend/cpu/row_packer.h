@@ -16,14 +16,6 @@ inline constexpr std::int32_t kPackedBlocks = kKeyChunk / kKeyBlock;
 inline constexpr std::array<std::int32_t, kPackedBlocks> kPackedInOrder{0, 1, 2, 3};
 static_assert(kPackedInOrder.back() == kPackedBlocks - 1);
 
-/// Query heads of a task: all that share a KV head, or 8 to 16 that divide them.
-inline std::int32_t task_heads(std::int32_t all) {
-  constexpr std::int32_t kMost = 16, kLeast = 8;
-  for (std::int32_t n = kMost; n >= kLeast; --n)
-    if (all > kMost && all % n == 0) return n;
-  return all;
-}
-
 inline std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Of one side of a cache whose access is Selected, which has a row for each `stride` positions.

@@ -3,18 +3,16 @@
 // the bits of attention to all of them. Tiles of such tokens share what is packed; of few tokens threads share the
 // chunks or, where these are too few, the packing and then the heads.
 #include <algorithm>
-#include <limits>
 
+#include "backend/cpu/attention_tiles.h"
 #include "backend/cpu/row_packer.h"
 #include "backend/cpu/step.h"
 
 namespace llm::cpu {
 namespace {
 
-/// Tokens of a tile that see all keys up to their own.
-constexpr std::int64_t kTileTokens = 16;
 /// Tokens of a step whose packed keys are kept at once.
-constexpr std::int64_t kFewTokens = 4;
+constexpr std::int64_t kKeptTokens = 4;
 /// Sizes that the instruction and its scratch memory go by.
 struct SelectedSizes {
   std::int32_t heads, kv_heads, group, task_group;  ///< group: query heads of a KV head
@@ -38,7 +36,8 @@ struct SelectedSizes {
   std::size_t chunk_bytes() const { return k_chunk + v_chunk; }
   /// Of a thread that works alone: a packed chunk, the states of a tile's heads.
   std::size_t thread_bytes() const {
-    return chunk_bytes() + whole_lines(static_cast<std::size_t>(kTileTokens * group * 2) * sizeof(float));
+    return chunk_bytes() +
+           whole_lines(static_cast<std::size_t>(TileStates::floats(kTileTokens, group)) * sizeof(float));
   }
   /// Of a token and a KV head whose parts threads share.
   std::size_t packed_bytes() const { return static_cast<std::size_t>(chunks) * chunk_bytes(); }
@@ -79,10 +78,11 @@ class SelectedAttention final : public Instruction {
 
   void run(const Frame& f, const Worker& w) override {
     TaskQueue& queue = queues_.open(f.turn, w.thread);
-    if (w.n_threads > 1 && f.rows.tokens <= kFewTokens) return run_together(f, w);
-    std::int64_t tasks = 0;
-    for (const SequenceSpan& s : f.step->sequences) tasks += tiles(s) * sizes_.kv_heads;
-    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) run_tile(f, w, task);
+    if (w.n_threads > 1 && f.rows.tokens <= kKeptTokens) return run_together(f, w);
+    const auto seeing_all = [this](const SequenceSpan& s) { return tokens_seeing_all(s); };
+    const AttentionTiles tiles(*f.step, sizes_.kv_heads, seeing_all);
+    const std::int64_t tasks = tiles.count();
+    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) attend(f, w, tiles.tile(task));
   }
 
   std::string describe() const override {
@@ -142,45 +142,22 @@ class SelectedAttention final : public Instruction {
 
   // --- tiles: each by one thread ---
 
-  /// Of a sequence, those of tokens that see all keys, then single tokens.
-  std::int64_t seeing_all(const SequenceSpan& s) const {
+  /// Of a sequence, the first ones; of any other a tile has one.
+  std::int64_t tokens_seeing_all(const SequenceSpan& s) const {
     return std::clamp<std::int64_t>(sizes_.top_k - (s.kv_len - s.n_tokens), 0, s.n_tokens);
-  }
-  std::int64_t tiles(const SequenceSpan& s) const {
-    const std::int64_t all = seeing_all(s);
-    return (all + kTileTokens - 1) / kTileTokens + s.n_tokens - all;
-  }
-
-  void run_tile(const Frame& f, const Worker& w, std::int64_t task) const {
-    std::size_t sequence = 0;
-    for (std::int64_t n; task >= (n = tiles(f.step->sequences[sequence]) * sizes_.kv_heads); ++sequence) task -= n;
-    const SequenceSpan& s = f.step->sequences[sequence];
-    const auto kv_head = static_cast<std::int32_t>(task % sizes_.kv_heads);
-    const std::int64_t tile = tiles(s) - 1 - task / sizes_.kv_heads;  // the longest first
-    const std::int64_t all = seeing_all(s), shared = (all + kTileTokens - 1) / kTileTokens;
-    const std::int64_t begin = tile < shared ? tile * kTileTokens : all + tile - shared;
-    const std::int64_t end = tile < shared ? std::min(all, begin + kTileTokens) : begin + 1;
-    attend(f, w, sequence, kv_head, s.first_token + begin, s.first_token + end);
   }
 
   /// The last token's keys are those of the others, too, as far as these see.
-  void attend(const Frame& f, const Worker& w, std::size_t sequence, std::int32_t kv_head, std::int64_t begin,
-              std::int64_t end) const {
+  void attend(const Frame& f, const Worker& w, const AttentionTile& tile) const {
     std::byte* const packed = f.slots[scratch_].data + static_cast<std::size_t>(w.thread) * sizes_.thread_bytes();
-    float* const states = reinterpret_cast<float*>(packed + sizes_.chunk_bytes());
-    for (std::int64_t i = 0; i < (end - begin) * sizes_.group; ++i) {
-      states[2 * i] = -std::numeric_limits<float>::infinity();
-      states[2 * i + 1] = 0;
-    }
-    const auto for_each = [&](const auto& fn) {
-      for (std::int64_t t = begin; t < end; ++t) fn(t, states + 2 * (t - begin) * sizes_.group);
-    };
-    const KeyList list = keys_of(f, end - 1, kv_head);
+    const TileStates states(reinterpret_cast<float*>(packed + sizes_.chunk_bytes()), tile, sizes_.group);
+    const auto kv_head = static_cast<std::int32_t>(tile.group);
+    const KeyList list = keys_of(f, tile.end - 1, kv_head);
     const std::int32_t head = kv_head * sizes_.group;
     for (std::int64_t chunk = 0; chunk < list.chunks(); ++chunk) {
       for (std::int32_t block = 0; block < kPackedBlocks; ++block)
-        pack_block(f, w, table_of(f, sequence), kv_head, list, chunk, block, packed);
-      for_each([&](std::int64_t token, float* own) {
+        pack_block(f, w, table_of(f, tile.sequence), kv_head, list, chunk, block, packed);
+      states.for_each([&](std::int64_t token, float* own) {
         const std::int64_t seen = keys_of(f, token, kv_head).n - chunk * kKeyChunk;
         if (seen <= 0) return;
         const auto last = static_cast<std::int32_t>(std::min<std::int64_t>(seen, kKeyChunk) - 1);
@@ -188,7 +165,7 @@ class SelectedAttention final : public Instruction {
       });
     }
     const std::int32_t none = 0;
-    for_each([&](std::int64_t token, const float* own) {
+    states.for_each([&](std::int64_t token, const float* own) {
       kernels_.attention_finish(args_for(f, token, head, sizes_.group, packed, &none), 0, 0, own);
     });
   }
@@ -299,7 +276,7 @@ std::size_t selected_attention_scratch_bytes(const Graph& g, const Node& n, int 
     return static_cast<std::size_t>(kKeyBlock) * static_cast<std::size_t>(head_dim) * sizeof(float);
   };
   const SelectedSizes sizes(g, n, block(c.head_dim_k), block(c.head_dim_v));
-  const auto pairs = static_cast<std::size_t>(std::min<std::int64_t>(kFewTokens, g.bucket().tokens) * c.kv_heads);
+  const auto pairs = static_cast<std::size_t>(std::min<std::int64_t>(kKeptTokens, g.bucket().tokens) * c.kv_heads);
   return std::max(static_cast<std::size_t>(threads) * sizes.thread_bytes(), pairs * sizes.shared_bytes());
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <variant>
 
+#include "graph/weight_parts.h"
 #include "tensor/dtype.h"
 
 namespace llm::host {
@@ -37,12 +38,9 @@ class Costing {
     for (std::size_t i = 0; i < op.products.size(); ++i) {
       const TensorType& w = type(node_.in[2 + i]);
       operations_ += 2 * w.shape[0] * w.shape[1] * routes;
-      bytes_ += static_cast<std::int64_t>(w.row_bytes()) * w.shape[1] * experts_read(w.shape[2], routes);
     }
   }
-  void operator()(const Embed&) {
-    bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * elements(node_.in[1]);
-  }
+  void operator()(const Embed&) {}
   void operator()(const KvAppend&) {
     bytes_ += cache_bytes(elements(node_.in[0]), format_.k) / graph_.info(node_.in.back()).cache.stride;
     if (node_.in.size() > 2) bytes_ += cache_bytes(elements(node_.in[1]), format_.v);
@@ -178,15 +176,21 @@ class Costing {
     return v.type.shape.elements() / capacity * rows_.count(v.rows);
   }
 
-  /// Activations and whole weights; the tables and matrices of which only a part is read are left to their ops.
+  /// Activations, and of weights the parts that are read.
   void add_operand(std::uint32_t id) {
     const ValueInfo& v = graph_.info(id);
     if (outlives_step(v.kind)) return;
     if (v.kind != ValueKind::Weight) {
       bytes_ += elements(id) * 4;
-    } else if (!std::holds_alternative<Embed>(node_.op) && !std::holds_alternative<ExpertLinear>(node_.op)) {
-      bytes_ += static_cast<std::int64_t>(v.type.bytes());
+    } else {
+      const WeightParts parts = weight_parts(graph_, node_, id);
+      bytes_ += static_cast<std::int64_t>(parts.bytes) * parts_read(parts.n);
     }
+  }
+
+  std::int64_t parts_read(std::int64_t n) const {
+    if (std::holds_alternative<ExpertLinear>(node_.op)) return experts_read(n, elements(node_.in[1]));
+    return std::holds_alternative<Embed>(node_.op) ? std::min(n, elements(node_.in[1])) : n;
   }
 
   std::int64_t experts_read(std::int64_t n_experts, std::int64_t routes) const {

@@ -1,22 +1,33 @@
+#include <type_traits>
+#include <variant>
+
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
 namespace llm {
 namespace {
 
-/// Each row of the result depends on the same row of the operands alone. (Rows of what attends, or goes on along a
-/// sequence, depend on others of it.)
+template <class T, class... Ops>
+inline constexpr bool kIsOneOf = (std::is_same_v<T, Ops> || ...);
+
+/// Each row of the result depends on the same row of the operands alone.
+template <class T>
+inline constexpr bool kRowByRow =
+    kIsOneOf<T, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, Rope, Lerp, Route, ExpertLinear, Combine,
+             StreamMix, StreamAdd, StreamWeights, StreamMean, StreamBlend, MatchGate, GaussianTop, Add, Scale, SoftCap,
+             Map, Slice, Concat, HeadIds, GroupIds, Silence, Reshape>;
+
+/// What begins with step inputs, attends or goes on along a sequence, or selects rows itself.
+template <class T>
+inline constexpr bool kAcrossRows = kIsOneOf<T, Embed, HashIds, RopeTable, PositionScale, KvAppend, SelectKeys,
+                                             SelectBlocks, Attention, CompressedAttention, ShortConv, WindowMean,
+                                             Compress, GatedDelta, SelectiveScan, TokenShift, Wkv6, Wkv7, Rows>;
+
 bool row_wise(const Op& op) {
   return std::visit(
-      [](const auto& o) {
-        using T = std::decay_t<decltype(o)>;
-        return !(std::is_same_v<T, Embed> || std::is_same_v<T, HashIds> || std::is_same_v<T, RopeTable> ||
-                 std::is_same_v<T, PositionScale> || std::is_same_v<T, KvAppend> || std::is_same_v<T, SelectKeys> ||
-                 std::is_same_v<T, SelectBlocks> || std::is_same_v<T, Attention> ||
-                 std::is_same_v<T, CompressedAttention> || std::is_same_v<T, ShortConv> ||
-                 std::is_same_v<T, WindowMean> || std::is_same_v<T, Compress> || std::is_same_v<T, GatedDelta> ||
-                 std::is_same_v<T, SelectiveScan> || std::is_same_v<T, TokenShift> || std::is_same_v<T, Wkv6> ||
-                 std::is_same_v<T, Wkv7> || std::is_same_v<T, Rows>);
+      []<class T>(const T&) {
+        static_assert(kRowByRow<T> != kAcrossRows<T>, "an op that does not say whether it works row by row");
+        return kRowByRow<T>;
       },
       op);
 }

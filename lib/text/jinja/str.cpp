@@ -80,7 +80,7 @@ std::size_t previous_character(std::string_view text, std::size_t at) {
 
 std::size_t count_characters(std::string_view text) {
   if (text.empty()) return 0;
-  const auto n = static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+  const std::size_t n = utf8::count_characters(text);
   return begins_character(text.front()) ? n : n + 1;
 }
 

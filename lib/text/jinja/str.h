@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace llm::jinja {
 
 enum class Origin : std::uint8_t {
@@ -68,7 +70,7 @@ class Str {
   bool markup_ = false;
 };
 
-inline bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u; }
+using utf8::begins_character;
 /// The byte after the character that begins at `at` < text.size().
 std::size_t next_character(std::string_view text, std::size_t at);
 std::size_t previous_character(std::string_view text, std::size_t at);
