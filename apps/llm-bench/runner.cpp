@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "common/messages.h"
 #include "common/progress.h"
+#include "runtime/batch_steps.h"
 #include "runtime/memory_budget.h"
 #include "runtime/programs.h"
-#include "runtime/scheduler.h"
 
 namespace llm::bench {
 namespace {

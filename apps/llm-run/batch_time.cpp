@@ -38,9 +38,8 @@ Plan plan_of(std::span<const BatchRow> rows, RowOrder order, std::int64_t contex
   Plan plan;
   for (const PrefixStep& step : prefix_order(prompts, order)) {
     const BatchRow& row = rows[step.prompt];
-    const std::size_t shared = std::min(step.shared, row.prompt->size() - 1);
     plan.rows.push_back({.prompt = static_cast<std::int64_t>(row.prompt->size()),
-                         .shared = shared < kLeastShared ? 0 : static_cast<std::int64_t>(shared),
+                         .shared = static_cast<std::int64_t>(step.shared),
                          .generated = most_tokens(row, context)});
     plan.generated += plan.rows.back().generated;
     plan.unlimited += row.answer->max_tokens < 0 ? 1 : 0;
@@ -101,8 +100,11 @@ std::string estimate(Model& model, const SessionOptions& options, std::span<cons
   model.load_weights();
   Session session(model, options);
   const Plan plan = plan_of(rows, order, session.context());
-  const ForecastLimits limits{
-      .parallel = parallel, .pool = session.free_positions(), .step_tokens = session.batch_tokens()};
+  const ForecastLimits limits{.parallel = parallel,
+                              .pool = session.free_positions(),
+                              .context = session.context(),
+                              .step_tokens = session.batch_tokens(),
+                              .recurrent = session.recurrent()};
   ProbeOptions probe = probe_of(plan, parallel);
   Progress bar("measuring steps");
   probe.progress = [&](double fraction) { bar.update(fraction); };

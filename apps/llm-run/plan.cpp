@@ -12,7 +12,6 @@
 #include "common/terminal.h"
 #include "runtime/memory_budget.h"
 #include "runtime/prefix_order.h"
-#include "runtime/scheduler.h"
 
 namespace llm::app {
 namespace {
@@ -147,9 +146,7 @@ BatchWork measure_batch(std::span<const std::span<const Token>> prompts, RowOrde
     const auto tokens = static_cast<std::int64_t>(prompts[step.prompt].size());
     work.prompt_tokens += tokens;
     work.longest_prompt = std::max(work.longest_prompt, tokens);
-    // the last token of a prompt is always computed: the answer needs its logits
-    const std::int64_t shared = std::min(static_cast<std::int64_t>(step.shared), tokens - 1);
-    if (shared >= static_cast<std::int64_t>(kLeastShared)) work.shared_tokens += shared;
+    work.shared_tokens += static_cast<std::int64_t>(step.shared);
   }
   return work;
 }

@@ -1,7 +1,9 @@
-// How long a batch will take: the scheduler's walk over its rows, with what steps of these sizes took in place of work.
+// How long a batch will take: a queue of its rows as the scheduler's, with what steps of these sizes took in place of
+// work.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -23,14 +25,17 @@ struct StepSpeeds {
 
 /// A row in the order in which they run.
 struct ForecastRow {
-  std::int64_t prompt = 0, shared = 0;  ///< tokens; shared: with the row before, and had from it
+  std::int64_t prompt = 0;  ///< tokens
+  std::int64_t shared = 0;  ///< with the row before, as PrefixStep says
   std::int64_t generated = 0;
 };
 
 struct ForecastLimits {
-  int parallel = 1;                ///< rows at once
-  std::int64_t pool = 0;           ///< positions of the cache
-  std::int64_t step_tokens = 512;  ///< most of one step
+  int parallel = 1;                                                 ///< rows at once
+  std::int64_t pool = 0;                                            ///< positions of the cache, at least one context
+  std::int64_t context = std::numeric_limits<std::int64_t>::max();  ///< most positions of one row
+  std::int64_t step_tokens = 512;                                   ///< most of one step
+  bool recurrent = false;                                           ///< steps end where a next row parts from one
 };
 
 struct Forecast {

@@ -66,8 +66,12 @@ std::vector<std::size_t> as_given(Prompts prompts) {
   return order;
 }
 
-std::size_t common(std::span<const Token> a, std::span<const Token> b) {
-  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+/// What a prompt has from the one before it.
+std::size_t shared_with(std::span<const Token> before, std::span<const Token> prompt) {
+  if (prompt.empty()) return 0;
+  const std::span<const Token> taken = prompt.first(prompt.size() - 1);
+  const auto n = static_cast<std::size_t>(std::ranges::mismatch(taken, before).in1 - taken.begin());
+  return n < kLeastShared ? 0 : n;
 }
 
 }  // namespace
@@ -76,7 +80,7 @@ std::vector<PrefixStep> prefix_order(Prompts prompts, RowOrder order) {
   std::vector<PrefixStep> steps;
   steps.reserve(prompts.size());
   for (const std::size_t p : order == RowOrder::AsGiven ? as_given(prompts) : walk(prompts)) {
-    steps.push_back({p, steps.empty() ? 0 : common(prompts[steps.back().prompt], prompts[p])});
+    steps.push_back({p, steps.empty() ? 0 : shared_with(prompts[steps.back().prompt], prompts[p])});
   }
   return steps;
 }

@@ -11,10 +11,13 @@
 
 namespace llm {
 
+/// A shorter beginning in common is computed again: sharing it would copy a block of the cache.
+inline constexpr std::size_t kLeastShared = 16;
+
 struct PrefixStep {
   std::size_t prompt;  ///< index of the prompt that is next
-  /// Tokens that it begins with as the prompt before it does. By beginnings, no earlier prompt has more in common with
-  /// it.
+  /// Tokens that it has from the prompt before it, since both begin with them: all but its last one, which gives the
+  /// logits; none if they are fewer than kLeastShared. By beginnings, it could have more from no earlier prompt.
   std::size_t shared;
 };
 

@@ -18,9 +18,6 @@
 
 namespace llm {
 
-/// A shorter beginning in common is computed again: sharing it would copy a block of the cache.
-inline constexpr std::size_t kLeastShared = 16;
-
 struct BatchRow {
   Shared<std::vector<Token>> prompt;  ///< at least one token, no more than the context
   Shared<AnswerOptions> answer;
@@ -72,16 +69,6 @@ struct BatchCallbacks {
 
 /// Sequences that a session for `parallel` rows at once needs: one more holds a beginning between two rows.
 constexpr int batch_sequences(int parallel) { return parallel + 1; }
-
-/// Free positions of the cache that a row of so many tokens, `shared` of them had from another, needs to begin beside
-/// `running` others: every row keeps a block to grow into.
-constexpr std::int64_t positions_to_begin(std::int64_t tokens, std::int64_t shared, std::int64_t running) {
-  return tokens - shared / kBlockPositions * kBlockPositions + (running + 2) * kBlockPositions;
-}
-
-/// In how many steps of its own rows each a token is generated for so many rows: several where devices that have a part
-/// of the model each are at work at once that way, and a step of fewer rows is shorter by more than it loses.
-int groups_of_rows(const Model&, std::size_t rows);
 
 /// Runs all rows, at most `parallel` at once. The session has batch_sequences(parallel) free sequences, which are free
 /// again afterwards, also after an exception.

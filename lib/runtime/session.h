@@ -80,6 +80,7 @@ class Session {
   /// What recurrent layers remember of a sequence, bytes_per_state() of it (0 of models without such layers) at each of
   /// these lengths.
   std::size_t bytes_per_state() const;
+  bool recurrent() const { return bytes_per_state() > 0; }
   std::vector<std::int64_t> remembered(SequenceId) const;
   void read_state(SequenceId, std::size_t index, std::span<std::byte> dst) const;
   /// What another session of the same model, backend and CacheFormat held of a sequence.

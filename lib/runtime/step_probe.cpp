@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "runtime/answer.h"
+#include "runtime/batch_steps.h"
 #include "runtime/programs.h"
 
 namespace llm {
@@ -50,7 +50,8 @@ class Probe {
         session_(session),
         rows_(rows),
         options_(options),
-        answers_(static_cast<std::size_t>(options.rows)) {
+        texts_(static_cast<std::size_t>(options.rows)),
+        steps_(model, session, [this](std::size_t i) -> RowText& { return *texts_[i]; }) {
     check(options.rows >= 1 && !rows.empty(), "rows of a probe");
     for (const BatchRow& row : rows) {
       if (text_.size() >= static_cast<std::size_t>(kMaxBatchTokens)) break;
@@ -61,11 +62,7 @@ class Probe {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
   ~Probe() {
-    try {
-      session_.abandon();
-    } catch (...) {
-      // A device that failed has told whoever waited for it before.
-    }
+    steps_.abandon();
     clear();
   }
 
@@ -89,8 +86,7 @@ class Probe {
   double reading(std::int64_t n, std::int64_t depth);
   double generating(int n);
   void generate(int n);
-  bool draw(std::span<const Append> work);
-  Answer& answer(int i);
+  RowText& text(std::size_t i);
   void measured() {
     constexpr double kSizes = 7;  ///< that run() looks at, at most
     if (options_.progress) options_.progress(std::min(1.0, ++done_ / kSizes));
@@ -103,7 +99,8 @@ class Probe {
   const ProbeOptions& options_;
   std::vector<Token> text_;
   std::vector<SequenceId> sequences_;
-  std::vector<std::optional<Answer>> answers_;
+  std::vector<std::optional<RowText>> texts_;  ///< of sequences that generate
+  BatchSteps steps_;
   std::vector<std::byte> block_, state_;
   std::int64_t shallow_ = 0;
   double done_ = 0;
@@ -167,45 +164,31 @@ double Probe::generating(int n) {
   return seconds;
 }
 
-Answer& Probe::answer(int i) {
-  std::optional<Answer>& a = answers_[static_cast<std::size_t>(i)];
-  if (a && !a->ended()) return *a;
-  const BatchRow& row = rows_[static_cast<std::size_t>(i) * rows_.size() / answers_.size()];
+RowText& Probe::text(std::size_t i) {
+  std::optional<RowText>& text = texts_[i];
+  if (text && !text->answer.ended()) return *text;
+  const BatchRow& row = rows_[i * rows_.size() / texts_.size()];
   AnswerOptions options = row.options();
   options.max_tokens = -1;
-  return a.emplace(model_, std::move(options), *row.prompt);
+  return text.emplace(RowText{.answer = Answer(model_, std::move(options), *row.prompt), .tokens = {}});
 }
 
 void Probe::generate(int n) {
   const std::vector<Token> next = tokens(static_cast<std::size_t>(shallow_), n);
-  std::vector<Append> work;
+  std::vector<RowTokens> work;
   std::vector<std::int64_t> lengths;
   for (std::size_t i = 0; i < next.size(); ++i) {
-    work.push_back({sequences_[i], std::span(next).subspan(i, 1), Logits::Last});
+    text(i).tokens = {next[i]};
+    work.push_back({.place = i, .sequence = sequences_[i], .first = 0, .n = 1, .last = true, .prompt = false});
     lengths.push_back(session_.length(sequences_[i]));
   }
-  if (!draw(work)) {
-    const std::span<const float> logits = session_.eval(work);
-    const auto vocab = static_cast<std::size_t>(model_.dims().vocab);
-    for (int i = 0; i < n; ++i) answer(i).sample(logits.subspan(static_cast<std::size_t>(i) * vocab, vocab));
-  }
+  const auto take = [this](const RowTokens& w, const StepResult& result) {
+    take_token(texts_[w.place]->answer, result);
+  };
+  do {
+    steps_.begin_whole(work);
+  } while (!steps_.collect(take));
   for (std::size_t i = 0; i < lengths.size(); ++i) session_.rewind(sequences_[i], lengths[i]);
-}
-
-/// Where the backend draws the tokens itself, as the scheduler lets it.
-bool Probe::draw(std::span<const Append> work) {
-  if (!session_.draws()) return false;
-  std::vector<Drawing> drawings;
-  for (const Append& a : work) {
-    const auto rule = answer(static_cast<int>(drawings.size())).rule(0);
-    if (!rule) return false;
-    drawings.push_back({a.sequence, a.tokens, rule});
-  }
-  session_.begin(drawings);
-  const auto drawn = session_.collect();
-  if (!drawn) return false;
-  for (std::size_t i = 0; i < drawn->size(); ++i) answer(static_cast<int>(i)).take((*drawn)[i]);
-  return true;
 }
 
 /// A depth that shows what looking back takes, in whole blocks; 0: there is no room for it.

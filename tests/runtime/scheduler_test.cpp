@@ -547,10 +547,12 @@ TEST_CASE("whoever hears of a row may throw, and the session is as before") {
 TEST_CASE("the order of prompts follows the tree of their tokens") {
   std::mt19937 random(GENERATE(1U, 2U, 3U, 4U));
   std::vector<std::vector<Token>> prompts(60);
-  for (auto& p : prompts) {
-    p.resize(random() % 8);
-    for (Token& t : p) t = static_cast<Token>(random() % 3);
+  for (auto& p : prompts) {  // a choice now and then, and ends between them
+    p.resize(random() % 80);
+    Token chosen = 0;
+    for (std::size_t i = 0; i < p.size(); ++i) p[i] = chosen = i % 10 == 0 ? static_cast<Token>(random() % 3) : chosen;
   }
+  prompts[40] = prompts[20];
   std::vector<std::span<const Token>> spans(prompts.begin(), prompts.end());
   const auto order = prefix_order(spans);
   REQUIRE(order.size() == prompts.size());
@@ -562,7 +564,8 @@ TEST_CASE("the order of prompts follows the tree of their tokens") {
     for (std::size_t j = 0; j < i; ++j) {
       most = std::max(most, common_length(prompts[order[i].prompt], prompts[order[j].prompt]));
     }
-    CHECK(order[i].shared == most);
+    const std::size_t had = std::min(most, std::max<std::size_t>(1, prompts[order[i].prompt].size()) - 1);
+    CHECK(order[i].shared == (had < 16 ? 0 : had));
   }
   // Of two whole subtrees that part somewhere, the one that appears first in the file comes first; prompts that end
   // where others go on come before those.
@@ -572,12 +575,16 @@ TEST_CASE("the order of prompts follows the tree of their tokens") {
   const std::vector<std::span<const Token>> five{a, b, c, d, e};
   for (const PrefixStep& s : prefix_order(five)) indices.push_back(s.prompt);
   CHECK(indices == std::vector<std::size_t>{4, 0, 2, 1, 3});
-  const std::vector<Token> f{3, 8};
-  const std::vector<std::span<const Token>> six{a, b, c, d, f, e};
+  const std::vector<Token> f(20, 3), g(21, 3), h(17, 3), i(16, 3);
+  const std::vector<std::span<const Token>> six{f, a, g, f, h, i};
   const auto given = prefix_order(six, RowOrder::AsGiven);
-  for (std::size_t i = 0; i < six.size(); ++i) CHECK(given[i].prompt == i);
-  CHECK(given[3].shared == 0);
-  CHECK(given[4].shared == 1);  // with the one before it
+  std::vector<std::size_t> shared;
+  for (std::size_t k = 0; k < six.size(); ++k) {
+    CHECK(given[k].prompt == k);
+    shared.push_back(given[k].shared);
+  }
+  // With the one before it, without its last token, and at least 16.
+  CHECK(shared == std::vector<std::size_t>{0, 0, 0, 19, 16, 0});
 }
 
 TEST_CASE("prompts a hundred thousand tokens deep need no stack") {
