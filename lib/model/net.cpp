@@ -483,10 +483,14 @@ void Net::require_adapters_used() const {
   for (const LoraAdapter& adapter : adapters_) {
     for (const auto& [target, pair] : adapter.pairs()) {
       if (adapted_.contains(target)) continue;
-      adapter.file().fail(*pair.a, has(target) ? "the model has no product with " + escaped(target) +
-                                                     ", which is all that an adapter can change"
-                                               : "the model has no tensor " + escaped(target) +
-                                                     "; an adapter fits the model that it was trained on");
+      // Without a place in the file, which is sound: it belongs to another model.
+      throw Error(ErrorKind::Model,
+                  ErrorParts{.file = adapter.file().metadata().file(),
+                             .subject = tensor_subject(pair.a->name),
+                             .problem = has(target) ? "the model has no product with " + escaped(target) +
+                                                          ", which is all that an adapter can change"
+                                                    : "the model has no tensor " + escaped(target) +
+                                                          "; an adapter fits the model that it was trained on"});
     }
   }
 }

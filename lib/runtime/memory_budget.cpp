@@ -176,7 +176,7 @@ void require_whole_blocks(std::string_view side, DType type, int head_dim) {
   if (head_dim % block == 0) return;
   throw Error(ErrorKind::Usage, "cached " + std::string(side) + " cannot be " + std::string(name(type)) +
                                     ": the model's heads of " + number_text(head_dim) + " are not whole blocks of " +
-                                    number_text(block) + "; choose f16, bf16 or f32");
+                                    number_text(block) + "; choose f8_e4m3, f16, bf16 or f32");
 }
 
 }  // namespace
