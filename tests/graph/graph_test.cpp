@@ -642,8 +642,9 @@ TEST_CASE("layers with fleeting caches take places in turns, also beside layers 
   const auto layers = [](int i) { return std::array{0, 1, 3, 5, 8}.at(static_cast<std::size_t>(i)); };
   for (ValueInfo& v : g.mutable_values())
     if (v.kind == ValueKind::Cache) v.cache.layer = layers(v.cache.layer);
+  const Graph fleeting = with_fleeting_caches(g, 8);
   std::map<int, int> places;
-  for (const ValueInfo& v : with_fleeting_caches(g, 8).values())
+  for (const ValueInfo& v : fleeting.values())
     if (v.kind == ValueKind::Cache) places[v.cache.layer] = v.cache.place;
   CHECK(places == std::map<int, int>{{0, 0}, {1, 1}, {3, 0}, {5, 1}, {8, CacheType::kStays}});
 }
