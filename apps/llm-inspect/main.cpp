@@ -37,7 +37,7 @@ struct Commands {
 app::Command* add_command(app::Command& cli, const std::string& name, const std::string& help, std::string& file) {
   app::Command* command = cli.add_subcommand(name, help);
   command->fallthrough();
-  command->add_option("file", file, "GGUF file; of a split model, any part")->type_name("MODEL")->required();
+  command->add_option("model", file, "GGUF file; of a split model, any part")->type_name("MODEL")->required();
   return command;
 }
 
