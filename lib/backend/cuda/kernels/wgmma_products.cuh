@@ -24,6 +24,7 @@
 #include "backend/cuda/kernels/tile_operands.cuh"
 #include "backend/cuda/kernels/tile_ring.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/wgmma_float8.cuh"
 #include "backend/cuda/kernels/wgmma_plan.h"
 #include "backend/cuda/kernels/wgmma_products.h"
 #include "backend/cuda/kernels/wide_asm.cuh"
@@ -65,7 +66,7 @@ inline constexpr int kWgmmaRegisters = 112, kWgmmaCopyRegisters = 32;
 inline constexpr int kMostXStages = 8, kMostWStages = 3;
 inline constexpr int kWgmmaBarriers = 2 * (kMostXStages + kMostWStages) + 1;
 inline constexpr int kWgmmaAlignment = 1024;  ///< of operands in shared memory
-static_assert(kPanelK == kChunkK);
+static_assert(kPanelK == kChunkK && kPanelK == HalfWeights::kLineK);
 
 /// Shared memory: barriers, chunks of columns, pieces of weights; in the end, in place of all stages, sums
 /// [column][row].
@@ -109,18 +110,23 @@ struct WgmmaBarriers {
   }
 };
 
-/// What a warp of those that multiply does with the chunks of both rings, strip `strip` of the tile with all columns.
-/// Of Places it wants x(stage), w(stage) and how many of both there are.
-template <class T, int kColumns, class Places>
+/// What a warp of those that multiply does with the stages of both rings, strip `strip` of the tile with all columns: a
+/// line of each column (Weights::kLineK of k) at a time, which are one chunk of weights or several. Of Places it wants
+/// x(stage), w(stage) and how many of both there are.
+template <class T, int kColumns, class Places, class Weights = HalfWeights>
 struct StripProducts {
   using Sums = float[kColumns / 2];
-  static constexpr int kChunks = kPieceChunks<T>, kSteps = kChunkK / 16;
+  static constexpr int kChunks = kPieceChunks<T>;
+  static constexpr int kLineChunks = Weights::kLineK / kChunkK;
+  static constexpr int kChunkSteps = kChunkK / Weights::kProductK, kSteps = kLineChunks * kChunkSteps;  ///< products
+  static_assert(kChunks % kLineChunks == 0);
   const Places& places;
   const std::byte* memory;
   const WgmmaBarriers& barriers;
   int lane, strip;
+  Weights weights{};
   RingPosition x, w;
-  std::uint32_t before;  ///< says that the chunk before is left, whose last products may run
+  std::uint32_t before;  ///< says that the line before is left, whose last products may run
 
   __device__ __forceinline__ StripProducts(const Places& places, const std::byte* memory, const WgmmaBarriers& barriers,
                                            int lane, int strip)
@@ -137,7 +143,7 @@ struct StripProducts {
     __syncwarp();
     if (lane == 0) arrive(empty);
   }
-  /// sums = products of so many pieces. The last chunk of x is still to be left.
+  /// sums = products of so many pieces. The last line of x is still to be left.
   __device__ __forceinline__ void multiply(int pieces, Sums& sums) {
     std::uint32_t a[kSteps][4];
 #pragma unroll
@@ -157,22 +163,29 @@ struct StripProducts {
  private:
   template <int kChunk>
   __device__ __forceinline__ void multiply_chunk(std::uint32_t (&a)[kSteps][4], Sums& sums) {
-    TileChunk<T, kChunk> chunk;
-    chunk.load(memory + places.w(w.slot) + strip * T::kPieceBytes, lane);
-    wait_barrier(barriers.x_full(x.slot), x.phase);
-    const std::uint64_t panel = operand_of_lines(barriers.first + static_cast<std::uint32_t>(places.x(x.slot)));
+    constexpr int kFirst = kChunk % kLineChunks * kChunkSteps;  // of the line's products
+    TileChunk<T, kChunk, Weights> chunk;
+    chunk.load(memory + places.w(w.slot) + strip * T::kPieceBytes, lane, weights);
+    if constexpr (kFirst == 0) wait_barrier(barriers.x_full(x.slot), x.phase);
+    const std::uint64_t line = operand_of_lines(barriers.first + static_cast<std::uint32_t>(places.x(x.slot)));
 #pragma unroll
-    for (int j = 0; j < kSteps; ++j) {
+    for (int j = 0; j < kChunkSteps; ++j) {
+      const int step = kFirst + j;
       wait_for_products<kSteps - 1>();  // of those that run none reads this operand
-      if (j == kSteps - 1) leave(before);
-      chunk.operand(j, a[j]);
-      if (j == kSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(w.slot));
+      if (step == kSteps - 1) leave(before);
+      chunk.operand(j, a[step]);
+      if (j == kChunkSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(w.slot));
       begin_products();
-      multiply_warpgroup<kColumns>(sums, a[j], panel + 2 * j);
+      if constexpr (Weights::kProductK == 16)
+        multiply_warpgroup<kColumns>(sums, a[step], line + 2 * step);
+      else
+        multiply_warpgroup_f8<kColumns>(sums, a[step], line + 2 * step);
       commit_products();
     }
-    before = barriers.x_empty(x.slot);
-    x.advance();
+    if constexpr (kFirst + kChunkSteps == kSteps) {
+      before = barriers.x_empty(x.slot);
+      x.advance();
+    }
     if constexpr (kChunk + 1 < kChunks) multiply_chunk<kChunk + 1>(a, sums);
   }
 };
