@@ -107,6 +107,7 @@ void measure(const Case& c, DType type, int tokens, bool skewed) {
     find_f8_scales({type, c.k, c.n * c.experts}, t.matrix, scales, {});
     f8_targets.push_back({t, scales});
   }
+  groups = groups_of(wgmma_expert_columns_f8(routes / c.experts));
   double f8 = 0;
   if (has_wgmma())
     f8 = microseconds([&](const Launch& at) {

@@ -9,7 +9,6 @@
 #include <random>
 #include <vector>
 
-#include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/tiles.cuh"
 #include "backend/cuda/kernels/wgmma_experts.h"
@@ -218,7 +217,7 @@ TEST_CASE("experts' products in FP8 of every type agree with double precision", 
       std::replace(ids.begin(), ids.end(), 1, 3);  // nobody goes to expert 1
       ids[5] = ids[66] = -1;
       const Bytes8 x(static_cast<int>(ids.size()) / kTopK, k, static_cast<std::uint32_t>(k + 1));
-      const Groups groups(ids, kExperts, kGroupedColumns, kTopK);
+      const Groups groups(ids, kExperts, kFloat8Columns[1], kTopK);
       INFO(name(type) << " k " << k);
       CHECK(worst_result(w, x, ids, kTopK, {}, {}, run(w, x, groups, ids.size())) <= 1);
     }
@@ -232,14 +231,16 @@ TEST_CASE("experts' products in FP8 take any number of routes, with scale and bi
   const Experts w(DType::Q4_K, kExperts, n, k, 3);
   Random random(4);
   const std::vector<float> bias = random.floats(kExperts * static_cast<std::size_t>(n)), scale = {0.5f, -2.0f, 3.0f};
-  for (const int routes : {1, 31, 64, 65, 128, 129, 300}) {
+  for (const int routes : {1, 31, 80, 81, 144, 145, 192, 193, 400}) {
     for (const int per_row : {1, 3}) {
       const std::vector<std::int32_t> one(static_cast<std::size_t>(routes), 2);
       const Bytes8 x((routes + per_row - 1) / per_row, k, 5);
       for (const auto& ids : {one, random_ids(routes, kExperts, 6)}) {
-        const Groups groups(ids, kExperts, kGroupedColumns, per_row);
-        INFO("routes " << routes << " a row " << per_row);
-        CHECK(worst_result(w, x, ids, per_row, bias, scale, run(w, x, groups, ids.size(), bias, scale)) <= 1);
+        for (const int columns : {kFloat8Columns[1], kFloat8Columns[2]}) {
+          const Groups groups(ids, kExperts, columns, per_row);
+          INFO("routes " << routes << " a row " << per_row << " groups of " << columns);
+          CHECK(worst_result(w, x, ids, per_row, bias, scale, run(w, x, groups, ids.size(), bias, scale)) <= 1);
+        }
       }
     }
   }
@@ -248,10 +249,10 @@ TEST_CASE("experts' products in FP8 take any number of routes, with scale and bi
 TEST_CASE("a route's bits in FP8 do not depend on its group", "[f8][experts8]") {
   if (no_wgmma()) return;
   const Experts w(DType::Q6_K, 2, 33, 512, 8);
-  const std::vector<std::int32_t> ids = random_ids(200, 2, 9);
-  const Bytes8 x(200, 512, 10);
-  const std::vector<float> y = run(w, x, Groups(ids, 2, kGroupedColumns, 1), ids.size());
-  for (const int columns : {kGroupedColumns, 64, 37, 8})
+  const std::vector<std::int32_t> ids = random_ids(400, 2, 9);
+  const Bytes8 x(400, 512, 10);
+  const std::vector<float> y = run(w, x, Groups(ids, 2, kFloat8Columns[1], 1), ids.size());
+  for (const int columns : {kFloat8Columns[2], kFloat8Columns[1], 128, 64, 37, 8})
     CHECK(first_difference(y, run(w, x, Groups(ids, 2, columns, 1), ids.size())) == -1);
 }
 
@@ -266,7 +267,7 @@ TEST_CASE("a number that is none stays in its route and in its row in FP8", "[f8
     std::memcpy(file.data() + kBadRow * row_bytes + 18, &infinity, sizeof infinity);  // of the second block
   });
   Bytes8 x(40, k, 12);
-  const Groups groups(ids, 1, kGroupedColumns, 1);
+  const Groups groups(ids, 1, kFloat8Columns[1], 1);
   const std::vector<float> before = run(plain, x, groups, ids.size());
   const std::vector<float> of_weight = run(infinite, x, groups, ids.size());
   x.bytes[kBadRoute * static_cast<std::size_t>(k) + 95] = 0x7f;
@@ -288,7 +289,7 @@ TEST_CASE("experts' products in FP8 have targets of several types and sizes", "[
                        {DType::Q6_K, 2, 300, k, 22}};
   const std::vector<std::int32_t> ids = random_ids(50, 2, 16);
   const Bytes8 x(25, k, 17);
-  const Groups groups(ids, 2, kGroupedColumns, 2);
+  const Groups groups(ids, 2, kFloat8Columns[1], 2);
   std::vector<OnDevice<float>> y;
   std::vector<Float8Target> targets;
   for (const Experts& one : w) {
@@ -305,12 +306,12 @@ TEST_CASE("blocks go from one group and tile to the next in FP8", "[f8][experts8
   if (no_wgmma()) return;
   // Many more tiles than multiprocessors, of 2 lines each, and groups of all sizes.
   constexpr int kExperts = 40;
-  const Experts w(DType::Q5_0, kExperts, 1100, 256, 19);
+  const Experts w(DType::Q5_0, kExperts, 800, 256, 19);
   std::vector<std::int32_t> ids;
-  for (int e = 0; e < kExperts; ++e) ids.insert(ids.end(), static_cast<std::size_t>(3 * e + 1), e);
+  for (int e = 0; e < kExperts; ++e) ids.insert(ids.end(), static_cast<std::size_t>(5 * e + 1), e);
   std::shuffle(ids.begin(), ids.end(), std::mt19937(20));
   const Bytes8 x(static_cast<int>(ids.size()), 256, 21);
-  CHECK(worst_result(w, x, ids, 1, {}, {}, run(w, x, Groups(ids, kExperts, kGroupedColumns, 1), ids.size())) <= 1);
+  CHECK(worst_result(w, x, ids, 1, {}, {}, run(w, x, Groups(ids, kExperts, kFloat8Columns[2], 1), ids.size())) <= 1);
 }
 
 TEST_CASE("sums of more than 2,048 of k are added in f32", "[f8][experts8]") {
@@ -332,7 +333,7 @@ TEST_CASE("sums of more than 2,048 of k are added in f32", "[f8][experts8]") {
       }
     x.place();
     const std::vector<std::int32_t> ids(2 * kPairs, 0);
-    const std::vector<float> y = run(w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
+    const std::vector<float> y = run(w, x, Groups(ids, 1, kFloat8Columns[1], 1), ids.size());
     INFO(name(type));
     CHECK(worst_result(w, x, ids, 1, {}, {}, y) <= 1);
     std::size_t wrong = 0;

@@ -747,9 +747,20 @@ class NodeCompiler : NodeSite {
     const std::int32_t* const ids = i32(node_.out[0]);
     const int top_k = static_cast<int>(out(0).type.shape[0]);
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
-    add("group routes by expert", [=, count = tokens(out(0)), columns = group_columns(), step = counted_step(),
-                                   memory = form(node_.out[0], Form::RouteGroups)](const StepLaunch& s) {
-      *groups = group_routes(ids, experts, count(s), top_k, columns, step, memory, s.at);
+    add("group routes by expert",
+        [=, count = tokens(out(0)), columns = group_columns(), step = counted_step(), f8 = groups_are_f8(),
+         memory = form(node_.out[0], Form::RouteGroups)](const StepLaunch& s) {
+          const int n = count(s), most = f8 ? wgmma_expert_columns_f8(n * top_k / experts) : columns;
+          *groups = group_routes(ids, experts, n, top_k, most, step, memory, s.at);
+        });
+  }
+  /// Whether all that is multiplied by the experts of the node's ids is FP8.
+  bool groups_are_f8() const {
+    return std::ranges::all_of(graph_.nodes(), [&](const Node& n) {
+      if (!std::holds_alternative<ExpertLinear>(n.op) || n.in[1] != node_.out[0]) return true;
+      return std::ranges::all_of(product_operands(n.op), [&](const ProductOperands& p) {
+        return takes_f8(n, graph_.info(n.in[p.weight]), site_.many);
+      });
     });
   }
   int experts_of(std::uint32_t ids) const {

@@ -17,16 +17,16 @@ LLM_TILE_TYPES(LLM_EXPERTS_DECLARED)
 
 namespace {
 
-void check_groups(const RouteGroups& groups) {
+void check_groups(const RouteGroups& groups, int columns) {
   constexpr int kMostGroups = 65535;  // numbers of 16 bits
-  check(groups.columns <= kGroupedColumns && groups.max_groups <= kMostGroups, "groups are of up to 128 routes");
+  check(groups.columns <= columns && groups.max_groups <= kMostGroups, "groups are not of too many routes");
 }
 
 }  // namespace
 
 void wgmma_expert_products(std::span<const Target> targets, const std::byte* x, int capacity, const float* unscale,
                            const RouteGroups& groups, int routes_of_expert, const Launch& at) {
-  check_groups(groups);
+  check_groups(groups, kGroupedColumns);
   if (targets.empty() || groups.max_groups == 0) return;
   const WgmmaExpertArguments arguments{{targets, x, capacity, unscale}, groups};
   for_types(targets, arguments, [&](DType type, const WgmmaExpertArguments& of_type) {
@@ -36,7 +36,7 @@ void wgmma_expert_products(std::span<const Target> targets, const std::byte* x, 
 
 void wgmma_expert_products_f8(std::span<const Float8Target> f8, const std::byte* x, int rows, const float* x_scale,
                               const RouteGroups& groups, const Launch& at) {
-  check_groups(groups);
+  check_groups(groups, kFloat8Columns[2]);
   check(f8.size() <= kMaxTargets, "products have too many targets");
   if (f8.empty() || groups.max_groups == 0) return;
   const std::int64_t k = f8.front().target.type.k;
@@ -45,7 +45,8 @@ void wgmma_expert_products_f8(std::span<const Float8Target> f8, const std::byte*
   Target targets[kMaxTargets];
   std::ranges::transform(f8, targets, &Float8Target::target);
   const std::span<const Target> all(targets, f8.size());
-  const WgmmaExpertArguments arguments{{all, x, rows, x_scale}, groups};
+  WgmmaExpertArguments arguments{{all, x, rows, x_scale}, groups};
+  arguments.tile_rows = kFloat8TileRows;
   for_types(all, arguments, [&](DType type, WgmmaExpertArguments of_type) {
     const float** scales = of_type.row_scales;
     for (const Float8Target& t : f8) {

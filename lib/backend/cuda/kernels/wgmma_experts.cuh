@@ -1,6 +1,6 @@
 // The kernels of wgmma_expert_products() and wgmma_expert_products_f8(): blocks that stay, a tile of 256 rows of an
-// expert and a group of up to 128 routes after another. As in wgmma_products.cuh sixteen warps decode a strip each and
-// multiply, and others copy, which run ahead from one tile to the next:
+// expert (E4M3: 192) and a group of up to 128 routes (192) after another. As in wgmma_products.cuh sixteen warps
+// (twelve) decode a strip each and multiply, and others copy, which run ahead from one tile to the next:
 //   one warp     pieces of weights into a ring
 //   three warps  the routes' rows of x, 16 bytes at a time, since neighbouring routes are not neighbouring rows. Of F16
 //                lines of panels (half_panels.h) whose permutation is turned from that of the row into that of the
@@ -8,7 +8,7 @@
 // The tensor cores take 8 cycles for each column and 64 of k, a quarter of a multiprocessor issues 660 instructions to
 // decode them (Q4_K), which hide each other in part, and the weights come in 470 (4.5 TB/s) to 660 cycles (3.3 TB/s).
 // So groups of few routes have kernels of fewer columns; several of these in one have not enough registers. In E4M3 the
-// tensor cores take 8 cycles for each column and 128 of k, for which 1,100 instructions decode: twice as many as that.
+// tensor cores take 6 cycles for each column and 128 of k of 192 rows, for which 880 instructions decode.
 #pragma once
 
 #include <type_traits>
@@ -33,6 +33,19 @@ inline constexpr int kGatherers = 96;    ///< threads that copy rows of x
 inline constexpr int kGathersAhead = 3;  ///< lines of x on their way, of all columns
 static_assert(kGroupedColumns == kMostPanelColumns);
 
+/// How a block is made up: warps that multiply a strip each, registers of their lanes. Four warps more copy.
+template <class Weights>
+struct ExpertBlockShape {
+  static constexpr int kWarps = kWgmmaWarps, kRegisters = kWgmmaRegisters;
+};
+/// Decoding takes longer than products here, so that weights are decoded for more columns at a time, of fewer rows:
+/// sums of 192 columns take 96 registers.
+template <>
+struct ExpertBlockShape<Float8Weights> {
+  static constexpr int kWarps = 12, kRegisters = 160;
+};
+inline constexpr int kFloat8TileRows = ExpertBlockShape<Float8Weights>::kWarps * kTileRows;
+
 /// What is known of a group's columns.
 struct ExpertColumn {
   std::int32_t route;
@@ -43,9 +56,11 @@ struct ExpertColumn {
 /// pieces of weights.
 template <class T, int kColumns, class Weights>
 struct WgmmaExpertPlaces {
+  static constexpr int kWarps = ExpertBlockShape<Weights>::kWarps, kRegisters = ExpertBlockShape<Weights>::kRegisters;
+  static constexpr int kRows = kWarps * kTileRows, kThreads = 32 * (kWarps + 4);
   /// Of groups under way: a line of x may be 8 ahead, a tile has 2 (of E4M3), 4 or more.
   static constexpr int kColumnTables = 2 + kMostXStages / (kBlockK / Weights::kLineK);
-  static constexpr int kXBytes = kColumns * kPanelLine, kWBytes = kWgmmaWarps * T::kPieceBytes;
+  static constexpr int kXBytes = kColumns * kPanelLine, kWBytes = kWarps * T::kPieceBytes;
   static constexpr int kTableBytes = kColumns * static_cast<int>(sizeof(ExpertColumn));
   static constexpr int kRowsBytes = kColumns * static_cast<int>(sizeof(std::uint32_t));
   int max_groups, x_stages, w_stages;
@@ -95,14 +110,14 @@ struct WgmmaExpertBlock {
     auto* const groups = reinterpret_cast<std::uint16_t*>(memory + Places::groups());
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, n = of_warp(*p.groups.n_groups);
     int found = 0;
-    for (int first = 0; first < n; first += kWgmmaThreads) {
+    for (int first = 0; first < n; first += Places::kThreads) {
       const int group = first + thread, count = group < n ? p.groups.count[group] : 0;
       const bool mine = count > p.more_than && count <= kColumns;
       const unsigned votes = __ballot_sync(0xffffffffu, mine);
       if (lane == 0) counts[warp] = __popc(votes);
       __syncthreads();
       int before = found;
-      for (int w = 0; w < kWgmmaThreads / 32; ++w) {
+      for (int w = 0; w < Places::kThreads / 32; ++w) {
         if (w < warp) before += counts[w];
         found += counts[w];
       }
@@ -141,15 +156,16 @@ struct WgmmaExpertBlock {
     RingPosition at(p.w_stages);
     for_items([&](int index, int) {
       const ExpertItem it = item(index);
-      const int last = (it.to->n - 1) / kTileRows, i = lane % kWgmmaWarps;
-      const std::byte* const strip =
-          it.to->matrix + it.expert * it.to->matrix_bytes + min(it.tile * kWgmmaWarps + i, last) * strip_bytes<T>(p.k);
+      const int last = (it.to->n - 1) / kTileRows, i = lane % kMostStrips;
+      const std::byte* const strip = it.to->matrix + it.expert * it.to->matrix_bytes +
+                                     min(it.tile * Places::kWarps + i, last) * strip_bytes<T>(p.k);
       for (int piece = 0; piece < pieces; ++piece, at.advance()) {
         wait_barrier(barriers.w_empty(at.slot), at.phase ^ 1);
         if (lane == 0) arrive_expecting(barriers.w_full(at.slot), Places::kWBytes);
         __syncwarp();
-        copy_piece<T>(strip, piece, p.k, address(places.w(at.slot) + i * T::kPieceBytes), barriers.w_full(at.slot),
-                      lane);
+        if (i < Places::kWarps)
+          copy_piece<T>(strip, piece, p.k, address(places.w(at.slot) + i * T::kPieceBytes), barriers.w_full(at.slot),
+                        lane);
       }
     });
   }
@@ -272,7 +288,7 @@ struct WgmmaExpertBlock {
   }
   /// The lane's of a strip.
   __device__ __forceinline__ int row_of(const ExpertItem& item, int strip, int half) const {
-    return item.tile * kWgmmaRows + strip * kTileRows + tile_row(lane / 4, half);
+    return item.tile * Places::kRows + strip * kTileRows + tile_row(lane / 4, half);
   }
   static __device__ __forceinline__ float row_scale(const ExpertItem& item, int row) {
     return item.row_scales[static_cast<std::int64_t>(item.expert) * item.to->n + row];
@@ -310,11 +326,12 @@ struct WgmmaExpertBlock {
 
 #endif
 
-/// Blocks of kWgmmaThreads, one for each multiprocessor.
+/// Blocks of Places::kThreads, one for each multiprocessor.
 template <class T, int kColumns, class Weights>
-__global__ void __launch_bounds__(kWgmmaThreads, 1)
+__global__ void __launch_bounds__(WgmmaExpertPlaces<T, kColumns, Weights>::kThreads, 1)
     wgmma_experts_kernel(const __grid_constant__ WgmmaExpertArguments p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Places = WgmmaExpertPlaces<T, kColumns, Weights>;
   if (!p.has_next) let_next_start();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
@@ -325,20 +342,20 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
                                                .barriers = {shared_address(memory)},
                                                .lane = lane,
                                                .pieces = static_cast<int>(llm::cuda::pieces<T>(p.k))};
-  if (threadIdx.x == 0) block.barriers.init(kGatherers);
+  if (threadIdx.x == 0) block.barriers.init(kGatherers, Places::kWarps);
   if (!p.is_beside) wait_for_previous();
   if (p.has_next) let_next_start();
   block.find_groups();
   __syncthreads();
-  if (warp < kWgmmaWarps) {
-    take_registers<kWgmmaRegisters>();
+  if (warp < Places::kWarps) {
+    take_registers<Places::kRegisters>();
     block.multiply_all(warp);
   } else {
     give_registers<kWgmmaCopyRegisters>();
-    if (warp == kWgmmaWeights)
+    if (warp == Places::kWarps)
       block.copy_weights();
     else
-      block.copy_rows(static_cast<int>(threadIdx.x) - 32 * (kWgmmaWeights + 1));
+      block.copy_rows(static_cast<int>(threadIdx.x) - 32 * (Places::kWarps + 1));
   }
   if (p.is_beside) wait_for_previous();  // whose end this launch's implies
 #endif
@@ -356,17 +373,17 @@ void launch_wgmma_experts_kernel(WgmmaExpertArguments p, const Launch& at) {
   check(stages.x >= kGathersAhead + 2, "multipliers leave a line when the next one is there");
   places.x_stages = p.x_stages = stages.x;
   places.w_stages = p.w_stages = stages.w;
-  launch(kernel, dim3(static_cast<unsigned>(device.multiprocessors)), dim3(kWgmmaThreads),
+  launch(kernel, dim3(static_cast<unsigned>(device.multiprocessors)), dim3(Places::kThreads),
          static_cast<std::size_t>(places.bytes() + kWgmmaAlignment), at, p);
 }
 
 /// Of one type: groups of more than kSmall routes first, and smaller ones beside them.
-template <class T, int kSmall, class Weights>
+template <class T, int kSmall, int kLarge, class Weights>
 void launch_wgmma_experts_kernels(WgmmaExpertArguments p, const Launch& at) {
   const bool has_next = p.has_next;
   p.more_than = kSmall;
   p.has_next = true;
-  launch_wgmma_experts_kernel<T, kGroupedColumns, Weights>(p, at);
+  launch_wgmma_experts_kernel<T, kLarge, Weights>(p, at);
   p.more_than = 0;
   p.has_next = has_next;
   p.is_beside = true;
@@ -377,17 +394,20 @@ void launch_wgmma_experts_kernels(WgmmaExpertArguments p, const Launch& at) {
 template <DType type>
 void launch_wgmma_experts(const WgmmaExpertArguments& p, int routes, const Launch& at) {
   if (routes <= 8)
-    launch_wgmma_experts_kernels<Tile<type>, 16, HalfWeights>(p, at);
+    launch_wgmma_experts_kernels<Tile<type>, 16, kGroupedColumns, HalfWeights>(p, at);
   else if (routes <= 16)
-    launch_wgmma_experts_kernels<Tile<type>, 32, HalfWeights>(p, at);
+    launch_wgmma_experts_kernels<Tile<type>, 32, kGroupedColumns, HalfWeights>(p, at);
   else
-    launch_wgmma_experts_kernels<Tile<type>, 64, HalfWeights>(p, at);
+    launch_wgmma_experts_kernels<Tile<type>, 64, kGroupedColumns, HalfWeights>(p, at);
 }
 
 /// In E4M3 decoding takes longer than products of so few columns that fewer would gain nothing.
 template <DType type>
 void launch_wgmma_experts_f8(const WgmmaExpertArguments& p, const Launch& at) {
-  launch_wgmma_experts_kernels<Tile<type>, 64, Float8Weights>(p, at);
+  if (p.groups.columns <= kFloat8Columns[1])
+    launch_wgmma_experts_kernels<Tile<type>, kFloat8Columns[0], kFloat8Columns[1], Float8Weights>(p, at);
+  else
+    launch_wgmma_experts_kernels<Tile<type>, kFloat8Columns[0], kFloat8Columns[2], Float8Weights>(p, at);
 }
 
 }  // namespace llm::cuda

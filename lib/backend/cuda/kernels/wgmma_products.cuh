@@ -35,6 +35,7 @@ namespace llm::cuda {
 struct WgmmaOperands {
   KernelTarget targets[kMaxTargets];
   int n_targets = 0;
+  int tile_rows = kWgmmaRows;
   int tiles = 0;  ///< of all targets
   int k = 0;
   const std::byte* x = nullptr;
@@ -63,10 +64,11 @@ inline constexpr int kWgmmaWarps = kWgmmaRows / kTileRows;    ///< that multiply
 inline constexpr int kWgmmaThreads = 32 * (kWgmmaWarps + 4);  ///< fours of warps share out registers
 inline constexpr int kWgmmaWeights = kWgmmaWarps, kWgmmaPanels = kWgmmaWarps + 1;  ///< the warps that copy
 inline constexpr int kWgmmaRegisters = 112, kWgmmaCopyRegisters = 32;
+inline constexpr int kMostStrips = 16;  ///< of a tile: a lane each for codes and scales of one's piece
 inline constexpr int kMostXStages = 8, kMostWStages = 3;
 inline constexpr int kWgmmaBarriers = 2 * (kMostXStages + kMostWStages) + 1;
 inline constexpr int kWgmmaAlignment = 1024;  ///< of operands in shared memory
-static_assert(kPanelK == kChunkK && kPanelK == HalfWeights::kLineK);
+static_assert(kPanelK == kChunkK && kPanelK == HalfWeights::kLineK && kWgmmaWarps == kMostStrips);
 
 /// Shared memory: barriers, chunks of columns, pieces of weights; in the end, in place of all stages, sums
 /// [column][row].
@@ -101,11 +103,11 @@ struct WgmmaBarriers {
   /// For which nobody waits. Before the first chunk there is none to leave, but with a branch for that among products
   /// that run the compiler lets them run one by one.
   __device__ __forceinline__ std::uint32_t nobody() const { return at(2 * (kMostXStages + kMostWStages)); }
-  /// `x_copiers`: threads that arrive when a chunk of columns is there.
-  __device__ __forceinline__ void init(int x_copiers) const {
-    init_barrier(nobody(), kWgmmaWarps);
-    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), x_copiers), init_barrier(x_empty(i), kWgmmaWarps);
-    for (int i = 0; i < kMostWStages; ++i) init_barrier(w_full(i), 1), init_barrier(w_empty(i), kWgmmaWarps);
+  /// `x_copiers`: threads that arrive when a chunk of columns is there; `multipliers`: warps that leave stages.
+  __device__ __forceinline__ void init(int x_copiers, int multipliers) const {
+    init_barrier(nobody(), multipliers);
+    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), x_copiers), init_barrier(x_empty(i), multipliers);
+    for (int i = 0; i < kMostWStages; ++i) init_barrier(w_full(i), 1), init_barrier(w_empty(i), multipliers);
     publish_barriers();
   }
 };
@@ -190,13 +192,12 @@ struct StripProducts {
   }
 };
 
-/// The piece of one of kWgmmaWarps strips, of which a lane has lane % kWgmmaWarps: half of the warp copies codes, the
+/// The piece of one of kMostStrips strips, of which a lane has lane % kMostStrips: half of the warp copies codes, the
 /// other half scales.
 template <class T>
 __device__ __forceinline__ void copy_piece(const std::byte* strip, int piece, int k, std::uint32_t to,
                                            std::uint32_t full, int lane) {
-  static_assert(2 * kWgmmaWarps == 32);
-  if (lane < kWgmmaWarps)
+  if (lane < kMostStrips)
     copy_bulk(to, strip + codes_at<T>(piece), T::Codes::kBytes, full);
   else
     copy_bulk(to + T::Codes::kBytes, strip + scales_at<T>(piece, k), T::Scales::kBytes, full);
@@ -229,7 +230,7 @@ struct WgmmaBlock {
 
   /// Strips beyond the matrix are read as its last.
   __device__ __forceinline__ void copy_weights() const {
-    const int last = (to->n - 1) / kTileRows, i = lane % kWgmmaWarps;
+    const int last = (to->n - 1) / kTileRows, i = lane % kMostStrips;
     const std::byte* const strip = to->matrix + min(tile * kWgmmaWarps + i, last) * strip_bytes<T>(p.k);
     RingPosition at(p.w_stages);
     for (int piece = first_piece; piece < end_piece; ++piece, at.advance()) {
@@ -331,7 +332,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
                                       .first_piece = wgmma_first_piece(pieces, p.plan.cluster, rank),
                                       .end_piece = wgmma_first_piece(pieces, p.plan.cluster, rank + 1),
                                       .lane = lane};
-  if (threadIdx.x == 0) block.barriers.init(1);
+  if (threadIdx.x == 0) block.barriers.init(1, kWgmmaWarps);
   __syncthreads();
   if (warp < kWgmmaWarps) {
     take_registers<kWgmmaRegisters>();
