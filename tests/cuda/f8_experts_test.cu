@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/kernels/matrix.h"
@@ -20,6 +21,7 @@
 #include "kernels/quant_cases.h"
 #include "support/catch.h"
 #include "support/e4m3.h"
+#include "support/graph_runner.h"
 #include "tensor/decode.h"
 #include "tensor/tensor.h"
 
@@ -355,6 +357,35 @@ TEST_CASE("factors of experts' rows take memory where experts lie as tiles", "[f
   CHECK(f8_scale_bytes({DType::F16, {256, 20, 3}}) == 0);     // multiplied in F16
   CHECK(f8_scale_bytes({DType::Q4_K, {256, 20}}) == 128);
   CHECK(f8_scale_bytes({DType::F32, {256}}) == 0);
+}
+
+TEST_CASE("factors of experts' rows are found when weights are loaded", "[f8][experts8]") {
+  if (no_device()) return;
+  // Experts that follow one another as one matrix would, and such that end within 16 rows.
+  llm::test::MemoryWeights file;
+  std::vector<WeightPlan> plans;
+  std::size_t bytes = 0;
+  for (const TensorType& type : {TensorType{DType::Q8_0, {96, 32, 5}}, TensorType{DType::Q8_0, {96, 20, 5}}}) {
+    plans.push_back({.name = "w" + std::to_string(plans.size()), .type = type, .layout = Layout::Device});
+    file.add_random(plans.back().name, type, static_cast<std::uint32_t>(plans.size()));
+    bytes += device_bytes(type) + f8_scale_bytes(type);
+  }
+  const CudaWeights weights(file, plans, CudaWeights::F8Scales::Present, 1);
+  CHECK(weights.bytes() == bytes);
+  for (const WeightPlan& plan : plans) {
+    const std::int64_t k = plan.type.shape[0];
+    const std::vector<float> values = file.decoded(plan.name);
+    std::vector<float> expected, found(values.size() / static_cast<std::size_t>(k));
+    for (auto row = values.begin(); row != values.end(); row += k)
+      expected.push_back(
+          std::fabs(*std::max_element(row, row + k, [](float a, float b) { return std::fabs(a) < std::fabs(b); })) /
+          448.0f);
+    check_cuda(
+        cudaMemcpy(found.data(), weights.f8_scales(plan.name), found.size() * sizeof(float), cudaMemcpyDeviceToHost),
+        "copying factors");
+    INFO(plan.type.shape[1] << " rows");
+    CHECK(found == expected);
+  }
 }
 
 }  // namespace llm::cuda::test

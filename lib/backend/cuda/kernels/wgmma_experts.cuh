@@ -58,6 +58,9 @@ template <class T, int kColumns, class Weights>
 struct WgmmaExpertPlaces {
   static constexpr int kWarps = ExpertBlockShape<Weights>::kWarps, kRegisters = ExpertBlockShape<Weights>::kRegisters;
   static constexpr int kRows = kWarps * kTileRows, kThreads = 32 * (kWarps + 4);
+  /// What a thread has when the block starts; of less than all together those who multiply would wait forever.
+  static constexpr int kFirstRegisters = 65536 / kThreads / 8 * 8;
+  static_assert(kThreads * kFirstRegisters >= 32 * (kWarps * kRegisters + 4 * kWgmmaCopyRegisters));
   /// Of groups under way: a line of x may be 8 ahead, a tile has 2 (of E4M3), 4 or more.
   static constexpr int kColumnTables = 2 + kMostXStages / (kBlockK / Weights::kLineK);
   static constexpr int kXBytes = kColumns * kPanelLine, kWBytes = kWarps * T::kPieceBytes;
