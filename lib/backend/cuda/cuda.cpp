@@ -41,7 +41,8 @@ constexpr int kWgmmaTokens = 512, kWgmmaTokensBesideF8 = 256;
 
 /// takes_f8() in words.
 constexpr std::string_view kInF8 =
-    ", long steps in FP8, but for logits, experts of F16, BF16 or F32, and what is brought for a step";
+    ", long steps in FP8, but for logits, experts of F16, BF16 or F32 or with rows beyond 2,048, and what is brought "
+    "for a step";
 
 /// From here on the calling thread's.
 cudaDeviceProp usable_device(int device) {

@@ -238,7 +238,8 @@ bool takes_f8(const Node& node, const ValueInfo& weight, Many many) {
   if (many != Many::F8 || weight.streamed) return false;
   const DType type = device_type(weight.type.dtype);
   const std::int64_t k = weight.type.shape[0], n = weight.type.shape[1];
-  if (std::holds_alternative<ExpertLinear>(node.op)) return has_tiles(type) && wgmma_expert_products_f8_take(k);
+  if (std::holds_alternative<ExpertLinear>(node.op))
+    return has_tiles(type) && wgmma_expert_products_f8_take(k) && k <= kFloat8MostK;
   constexpr std::int64_t kAligned = 16;  // the library's condition on rows of both operands
   return std::holds_alternative<Linear>(node.op) && node.role != Role::Head && type != DType::F32 &&
          k % kAligned == 0 && n % kAligned == 0;

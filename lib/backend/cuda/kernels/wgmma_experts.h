@@ -31,6 +31,8 @@ constexpr int wgmma_expert_columns_f8(int routes_of_expert) {
 }
 /// Whether rows of x may have so many elements: they begin at multiples of 16 bytes.
 constexpr bool wgmma_expert_products_f8_take(std::int64_t k) { return k % 16 == 0; }
+/// Longer rows are multiplied faster in F16 (docs/cuda-kernels.md).
+inline constexpr std::int64_t kFloat8MostK = 2048;
 
 /// The same of weights divided by the factors of their rows and rounded to E4M3 (to one of its two neighbours where a
 /// weight is within 2^-16 of their middle), and of x [rows][k] of E4M3 with factors x_scale [rows]. Sums are those of
