@@ -1,6 +1,6 @@
-// What the experts' products of a prompt cost: grouped products on tensor cores, by mma.sync and by wgmma, beside
-// products of tiles with int8 columns, 32 routes at a time. Useful TFLOP/s: two operations for each weight of each
-// route.
+// What the experts' products of a prompt cost: grouped products on tensor cores, by mma.sync, by wgmma and by wgmma in
+// FP8, beside products of tiles with int8 columns, 32 routes at a time. Useful TFLOP/s: two operations for each weight
+// of each route.
 //   bench_grouped
 // Weights are of random bits, routes of random experts; the weights of a launch are more than the L2 cache holds.
 #include <algorithm>
@@ -98,14 +98,31 @@ void measure(const Case& c, DType type, int tokens, bool skewed) {
       wgmma_expert_products(targets, x.data(), rows, reinterpret_cast<const float*>(unscale.data()), groups,
                             routes / c.experts, at);
     });
+  const DeviceBuffer row_scales(4 * static_cast<std::size_t>(c.n * c.experts * c.targets));
+  const DeviceBuffer x8(static_cast<std::size_t>(c.k * rows));
+  fill_with_bits(x8, 0xbfbfbfbf);  // below 2
+  std::vector<Float8Target> f8_targets;
+  for (const Target& t : targets) {
+    auto* const scales = reinterpret_cast<float*>(row_scales.data()) + std::ssize(f8_targets) * c.n * c.experts;
+    find_f8_scales({type, c.k, c.n * c.experts}, t.matrix, scales, {});
+    f8_targets.push_back({t, scales});
+  }
+  groups = groups_of(wgmma_expert_columns_f8(routes / c.experts));
+  double f8 = 0;
+  if (has_wgmma())
+    f8 = microseconds([&](const Launch& at) {
+      wgmma_expert_products_f8(f8_targets, x8.data(), rows, reinterpret_cast<const float*>(unscale.data()), groups, at);
+    });
   groups = groups_of(32);
   const double tiles =
       microseconds([&](const Launch& at) { expert_tile_products(targets, codes.data(), rows, groups, at); });
   const double operations = 2.0 * static_cast<double>(routes * c.n) * static_cast<double>(c.k * c.targets);
+  const auto rate = [&](double us) { return us > 0 ? operations / us / 1e6 : 0; };
   std::printf(
-      "%-22s %-5s %5d %-8s by mma %9.1f us %6.1f TFLOP/s   by wgmma %9.1f us %6.1f   by int8 tiles %9.1f us %6.1f\n",
-      c.name, std::string(name(type)).c_str(), tokens, skewed ? "skewed" : "uniform", grouped,
-      operations / grouped / 1e6, wgmma, wgmma > 0 ? operations / wgmma / 1e6 : 0, tiles, operations / tiles / 1e6);
+      "%-22s %-5s %5d %-8s by mma %9.1f us %6.1f TFLOP/s   by wgmma %9.1f us %6.1f   in FP8 %9.1f us %6.1f   "
+      "by int8 tiles %9.1f us %6.1f\n",
+      c.name, std::string(name(type)).c_str(), tokens, skewed ? "skewed" : "uniform", grouped, rate(grouped), wgmma,
+      rate(wgmma), f8, rate(f8), tiles, rate(tiles));
 }
 
 }  // namespace

@@ -640,19 +640,24 @@ TEST_CASE("tiles that are decoded on the way want panels, and no memory for deco
   REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true, true, true});
 }
 
-TEST_CASE("experts in tiles want panels wherever the device multiplies them so") {
-  const auto planned = [](DType type, Many many) {
-    const Graph g = Layers(type, {256, 2, 256}).run(1);
+TEST_CASE("experts in tiles want panels, or FP8, wherever the device multiplies them so") {
+  enum class Lie : std::uint8_t { Here, Brought };
+  const auto planned = [](DType type, Many many, Lie lie = Lie::Here) {
+    Graph g = Layers(type, {256, 2, 256}).run(1);
+    for (ValueInfo& v : g.mutable_values()) v.streamed = lie == Lie::Brought && v.kind == ValueKind::Weight;
     const StepPlan plan = plan_step(g, many, {});
-    const auto has = [&](const char* value, Form f) {
-      return plan.form(value_named(g, value), f) != MemoryPlan::kNone;
-    };
-    return std::array{has("blk.0.glu", Form::F16Panels), has("blk.0.glu", Form::F16)};
+    const auto has = [&](Form f) { return plan.form(value_named(g, "blk.0.glu"), f) != MemoryPlan::kNone; };
+    CHECK(has(Form::F8) == has(Form::F8Scale));
+    CHECK((has(Form::F16) || has(Form::F16Panels)) == has(Form::F16Unscale));
+    return std::array{has(Form::F16Panels), has(Form::F16), has(Form::F8)};
   };
-  for (const Many many : {Many::Wgmma, Many::WgmmaExperts, Many::F8})
-    REQUIRE(planned(DType::Q8_0, many) == std::array{true, false});
-  REQUIRE(planned(DType::Q8_0, Many::F16) == std::array{false, true});
-  REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true});
+  for (const Many many : {Many::Wgmma, Many::WgmmaExperts})
+    REQUIRE(planned(DType::Q8_0, many) == std::array{true, false, false});
+  REQUIRE(planned(DType::Q8_0, Many::F16) == std::array{false, true, false});
+  REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true, false});
+  REQUIRE(planned(DType::Q8_0, Many::F8) == std::array{false, false, true});
+  REQUIRE(planned(DType::BF16, Many::F8) == std::array{false, true, false});
+  REQUIRE(planned(DType::Q8_0, Many::F8, Lie::Brought) == std::array{true, false, false});
 }
 
 TEST_CASE("experts in tiles want panels in short steps of many sequences") {

@@ -18,6 +18,7 @@
 #include "backend/cuda/kernels/wgmma_products.h"
 #include "base/half.h"
 #include "device_data.h"
+#include "expert_data.h"
 #include "kernels/quant_cases.h"
 #include "support/catch.h"
 #include "tensor/decode.h"
@@ -110,37 +111,6 @@ void multiply(Way way, std::span<const Target> targets, const Halves& x, const R
   wgmma_expert_products(targets, x.panels[0].data(), x.capacity(), x.factors[0].data(), groups, routes_of_expert, {});
 }
 
-/// The routes of ids [routes] in groups, as group_routes() makes them; an id of -1 is a route that is not there.
-struct Groups {
-  Groups(const std::vector<std::int32_t>& ids, int experts, int columns, int routes_per_row) {
-    std::vector<std::int32_t> expert, first, count, routes;
-    for (int e = 0; e < experts; ++e) {
-      const auto begin = static_cast<std::int32_t>(routes.size());
-      for (std::size_t r = 0; r < ids.size(); ++r)
-        if (ids[r] == e) routes.push_back(static_cast<std::int32_t>(r));
-      for (auto at = begin; at < static_cast<std::int32_t>(routes.size()); at += columns) {
-        expert.push_back(e);
-        first.push_back(at);
-        count.push_back(std::min(static_cast<std::int32_t>(routes.size()) - at, columns));
-      }
-    }
-    const auto n = static_cast<std::int32_t>(expert.size());
-    for (int spare = 0; spare < 2; ++spare) expert.push_back(-77), first.push_back(-77), count.push_back(-77);
-    lists.emplace_back(std::vector<std::int32_t>{n});
-    for (const auto* list : {&expert, &first, &count, &routes}) lists.emplace_back(*list);
-    view = {.n_groups = lists[0].data(),
-            .expert = lists[1].data(),
-            .first = lists[2].data(),
-            .count = lists[3].data(),
-            .routes = lists[4].data(),
-            .max_groups = n + 2,
-            .columns = columns,
-            .routes_per_row = routes_per_row};
-  }
-  std::vector<OnDevice<std::int32_t>> lists;
-  RouteGroups view;
-};
-
 /// Routes that differ from what they should be, and those without an id that were written to.
 std::size_t wrong_results(const Experts& w, const Halves& x, const std::vector<std::int32_t>& ids, int per_row,
                           const std::vector<float>& bias, const std::vector<float>& scale,
@@ -187,13 +157,6 @@ std::vector<float> run(Way way, const Experts& w, const Halves& x, const Groups&
                       .y = y.data()};
   multiply(way, {&target, 1}, x, groups.view);
   return y.read();
-}
-
-std::vector<std::int32_t> random_ids(int routes, int experts, std::uint32_t seed) {
-  Random random(seed);
-  std::vector<std::int32_t> ids;
-  for (int i = 0; i < routes; ++i) ids.push_back(random.below(experts));
-  return ids;
 }
 
 constexpr DType kTypes[] = {

@@ -39,6 +39,11 @@ constexpr int kStreamingTokens = 128, kStreamingExpertTokens = 512;
 /// (docs/cuda-kernels.md).
 constexpr int kWgmmaTokens = 512, kWgmmaTokensBesideF8 = 256;
 
+/// takes_f8() in words.
+constexpr std::string_view kInF8 =
+    ", long steps in FP8, but for logits, experts of F16, BF16 or F32 or with rows beyond 2,048, and what is brought "
+    "for a step";
+
 /// From here on the calling thread's.
 cudaDeviceProp usable_device(int device) {
   const GpuReport report = look_for_gpus();
@@ -136,7 +141,7 @@ class CudaBackend final : public Backend {
            std::to_string(properties_.multiProcessorCount) + " multiprocessors, " +
            std::to_string(properties_.totalGlobalMem >> 20) + " MiB; " +
            (deterministic_ ? "deterministic, prompts are slower for it"
-            : gemm_        ? gemm_->describe() + (f8_ ? ", long steps in FP8" : "")
+            : gemm_        ? gemm_->describe() + (f8_ ? std::string(kInF8) : "")
                            : "prompts are slower than they need be: " + no_gemm_);
   }
 

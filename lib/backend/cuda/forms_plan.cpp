@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/wgmma_experts.h"
 
 namespace llm::cuda {
 namespace {
@@ -234,16 +235,20 @@ std::uint64_t decoded_bytes(const Node& node, const ValueInfo& weight, Many many
 }
 
 bool takes_f8(const Node& node, const ValueInfo& weight, Many many) {
+  if (many != Many::F8 || weight.streamed) return false;
+  const DType type = device_type(weight.type.dtype);
+  const std::int64_t k = weight.type.shape[0], n = weight.type.shape[1];
+  if (std::holds_alternative<ExpertLinear>(node.op))
+    return has_tiles(type) && wgmma_expert_products_f8_take(k) && k <= kFloat8MostK;
   constexpr std::int64_t kAligned = 16;  // the library's condition on rows of both operands
-  return many == Many::F8 && std::holds_alternative<Linear>(node.op) && node.role != Role::Head && !weight.streamed &&
-         device_type(weight.type.dtype) != DType::F32 && weight.type.shape[0] % kAligned == 0 &&
-         weight.type.shape[1] % kAligned == 0;
+  return std::holds_alternative<Linear>(node.op) && node.role != Role::Head && type != DType::F32 &&
+         k % kAligned == 0 && n % kAligned == 0;
 }
 
 bool takes_panels(const Node& node, const ValueInfo& weight, Many many) {
   const bool experts =
       std::holds_alternative<ExpertLinear>(node.op) && (many == Many::F8 || many == Many::WgmmaExperts);
-  return (many == Many::Wgmma || experts) && has_tiles(device_type(weight.type.dtype));
+  return (many == Many::Wgmma || experts) && has_tiles(device_type(weight.type.dtype)) && !takes_f8(node, weight, many);
 }
 
 StepPlan plan_step(const Graph& g, Many many, const TokenKernels& kernels) { return Planning(g, many, kernels).run(); }

@@ -21,9 +21,9 @@ inline constexpr int kFewSequences = 8;
 
 /// How products of many columns are made.
 enum class Many : std::uint8_t {
-  AsFew,  ///< with the same bits
-  F16,    ///< of operands rounded to F16: by a library on decoded weights, of experts by grouped products
-  F8,  ///< where takes_f8(), of operands rounded to FP8 (E4M3), each row times a factor of its own; else WgmmaExperts
+  AsFew,         ///< with the same bits
+  F16,           ///< of operands rounded to F16: by a library on decoded weights, of experts by grouped products
+  F8,            ///< where takes_f8(), of operands rounded to FP8 (E4M3), each row times a factor; else WgmmaExperts
   Wgmma,         ///< like F16, where takes_panels() by kernels that decode weights on the way
   WgmmaExperts,  ///< like F16, those of experts like Wgmma
 };
@@ -59,8 +59,9 @@ std::vector<bool> values_read_as_f32(const Graph&, Many);
 /// Linears that make their column themselves want no forms, whether they run fused or alone.
 StepPlan plan_step(const Graph&, Many, const TokenKernels&);
 
-/// Whether a Linear's product with a weight, where it is of many columns, is one of FP8. Logits never are, nor what is
-/// brought for each step, whose rows have no factors.
+/// Whether a product with a weight, where it is of many columns, is one of FP8: by the library, of experts by
+/// wgmma_expert_products_f8(), which needs tiles. Logits never are, nor what is brought for each step, whose rows have
+/// no factors.
 bool takes_f8(const Node&, const ValueInfo& weight, Many);
 /// Whether a product, of experts where they are grouped, is one of wgmma_products() or wgmma_expert_products().
 bool takes_panels(const Node&, const ValueInfo& weight, Many);

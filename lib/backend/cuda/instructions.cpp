@@ -35,8 +35,9 @@ namespace {
 constexpr int kPromptTokens = 16;
 
 /// f(some) for as many targets at a time as a call takes: adapters make more of one x.
-template <class F>
-void for_calls(std::span<const Target> targets, const F& f) {
+template <class T, class F>
+void for_calls(const std::vector<T>& all, const F& f) {
+  std::span<const T> targets = all;
   while (!targets.empty()) {
     const std::size_t n = std::min<std::size_t>(targets.size(), kMaxTargets);
     f(targets.first(n));
@@ -651,19 +652,22 @@ class NodeCompiler : NodeSite {
       return groups;
     };
     if (uses_grouped_products(graph_, node_.in[1], site_.many)) {
-      const auto [on_way, others] = split_panels(targets);
-      const std::byte *const f16 = form(node_.in[0], Form::F16), *const panels = form(node_.in[0], Form::F16Panels);
-      const auto* const unscale = reinterpret_cast<const float*>(form(node_.in[0], Form::F16Unscale));
+      const SplitExperts split = split_experts(targets);
+      const ManyColumns columns = many_columns_of(node_.in[0]);
       const int capacity = static_cast<int>(row_capacity(x));
       const auto experts = static_cast<int>(in(2).type.shape[2]);
-      add(std::string("experts: decoded to F16, grouped on tensor cores") + (on_way.empty() ? "" : " by wgmma"),
-          [=, on_way = on_way, others = others, routes = counter(node_.out[0])](const StepLaunch& s) {
-            const RouteGroups groups = groups_of_row();
-            for_calls(on_way, [&](const auto& some) {
-              wgmma_expert_products(some, panels, capacity, unscale, groups, routes(s) / experts, s.at);
-            });
-            for_calls(others, [&](const auto& some) { grouped_products(some, f16, unscale, groups, s.at); });
-          });
+      add(split.text(), [=, routes = counter(node_.out[0])](const StepLaunch& s) {
+        const RouteGroups groups = groups_of_row();
+        for_calls(split.f8, [&](const auto& some) {
+          wgmma_expert_products_f8(some, columns.f8, capacity, columns.f8_scale, groups, s.at);
+        });
+        for_calls(split.panels, [&](const auto& some) {
+          wgmma_expert_products(some, columns.f16_panels, capacity, columns.f16_unscale, groups, routes(s) / experts,
+                                s.at);
+        });
+        for_calls(split.others,
+                  [&](const auto& some) { grouped_products(some, columns.f16, columns.f16_unscale, groups, s.at); });
+      });
       for (const std::uint32_t y : node_.out) convert(y);
       return;
     }
@@ -703,6 +707,30 @@ class NodeCompiler : NodeSite {
     const float* rounded;
   };
 
+  /// The targets of experts' products in groups, by how they are made.
+  struct SplitExperts {
+    std::vector<Float8Target> f8;
+    std::vector<Target> panels, others;
+
+    std::string text() const {
+      const bool f16 = !panels.empty() || !others.empty();
+      const std::string type = f8.empty() ? "F16" : f16 ? "FP8 or F16" : "FP8";
+      const std::string kernel = f8.empty() && panels.empty() ? "" : " by wgmma";
+      return "experts: decoded to " + type + ", grouped on tensor cores" + kernel;
+    }
+  };
+  SplitExperts split_experts(const std::vector<Target>& targets) const {
+    SplitExperts split;
+    const auto operands = product_operands(node_.op);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (is_f8(operands[i]))
+        split.f8.push_back({targets[i], site_.weights.f8_scales(in(operands[i].weight).name)});
+      else
+        (has_panels(operands[i]) ? split.panels : split.others).push_back(targets[i]);
+    }
+    return split;
+  }
+
   /// A Linear for whose input the plan has no forms.
   void make_column() {
     const std::vector<Target> targets = make_targets(node_);
@@ -719,9 +747,20 @@ class NodeCompiler : NodeSite {
     const std::int32_t* const ids = i32(node_.out[0]);
     const int top_k = static_cast<int>(out(0).type.shape[0]);
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
-    add("group routes by expert", [=, count = tokens(out(0)), columns = group_columns(), step = counted_step(),
-                                   memory = form(node_.out[0], Form::RouteGroups)](const StepLaunch& s) {
-      *groups = group_routes(ids, experts, count(s), top_k, columns, step, memory, s.at);
+    add("group routes by expert",
+        [=, count = tokens(out(0)), columns = group_columns(), step = counted_step(), f8 = groups_are_f8(),
+         memory = form(node_.out[0], Form::RouteGroups)](const StepLaunch& s) {
+          const int n = count(s), most = f8 ? wgmma_expert_columns_f8(n * top_k / experts) : columns;
+          *groups = group_routes(ids, experts, n, top_k, most, step, memory, s.at);
+        });
+  }
+  /// Whether all that is multiplied by the experts of the node's ids is FP8.
+  bool groups_are_f8() const {
+    return std::ranges::all_of(graph_.nodes(), [&](const Node& n) {
+      if (!std::holds_alternative<ExpertLinear>(n.op) || n.in[1] != node_.out[0]) return true;
+      return std::ranges::all_of(product_operands(n.op), [&](const ProductOperands& p) {
+        return takes_f8(n, graph_.info(n.in[p.weight]), site_.many);
+      });
     });
   }
   int experts_of(std::uint32_t ids) const {
@@ -764,14 +803,6 @@ class NodeCompiler : NodeSite {
 
   bool is_f8(const ProductOperands& p) const { return takes_f8(node_, in(p.weight), site_.many); }
   bool has_panels(const ProductOperands& p) const { return takes_panels(node_, in(p.weight), site_.many); }
-  /// Those whose weights are decoded on the way, and the others.
-  std::pair<std::vector<Target>, std::vector<Target>> split_panels(const std::vector<Target>& targets) const {
-    std::pair<std::vector<Target>, std::vector<Target>> split;
-    const auto operands = product_operands(node_.op);
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      (has_panels(operands[i]) ? split.first : split.second).push_back(targets[i]);
-    return split;
-  }
   std::string many_text() const {
     const auto operands = product_operands(node_.op);
     const auto any = [&](const auto& is) { return std::any_of(operands.begin(), operands.end(), is); };
@@ -793,24 +824,21 @@ class NodeCompiler : NodeSite {
 
   Emit many_columns(const std::vector<Target>& targets) const {
     std::vector<ManyTarget> products;
-    const std::vector<Target> on_way = split_panels(targets).first;
+    std::vector<Target> on_way;
     const auto operands = product_operands(node_.op);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const ValueInfo& weight = in(operands[i].weight);
-      if (has_panels(operands[i])) continue;
+      if (has_panels(operands[i])) {
+        on_way.push_back(targets[i]);
+        continue;
+      }
       products.push_back({targets[i], decoded_rows(node_, weight, site_.many),
                           is_f8(operands[i]) ? site_.weights.f8_scales(weight.name) : nullptr});
     }
     const std::uint64_t at = site_.plan.memory.scratch_offset[index_];
     std::byte* const decoded = at == MemoryPlan::kNone ? nullptr : site_.workspace.data() + at;
-    const std::uint32_t x = node_.in[0];
-    const ManyColumns columns{.f32 = f32(in(0)),
-                              .f16 = form(x, Form::F16),
-                              .f16_panels = form(x, Form::F16Panels),
-                              .f16_unscale = reinterpret_cast<const float*>(form(x, Form::F16Unscale)),
-                              .f8 = form(x, Form::F8),
-                              .f8_scale = reinterpret_cast<const float*>(form(x, Form::F8Scale))};
-    return [=, gemm = site_.gemm, count = counter(x),
+    const ManyColumns columns = many_columns_of(node_.in[0]);
+    return [=, gemm = site_.gemm, count = counter(node_.in[0]),
             capacity = static_cast<int>(row_capacity(in(0)))](const StepLaunch& s) {
       for_calls(on_way, [&](const auto& some) {
         wgmma_products(some, columns.f16_panels, capacity, columns.f16_unscale, count(s), s.at);
@@ -828,6 +856,14 @@ class NodeCompiler : NodeSite {
     const std::byte* f8;
     const float* f8_scale;
   };
+  ManyColumns many_columns_of(std::uint32_t x) const {
+    return {.f32 = f32(graph_.info(x)),
+            .f16 = form(x, Form::F16),
+            .f16_panels = form(x, Form::F16Panels),
+            .f16_unscale = reinterpret_cast<const float*>(form(x, Form::F16Unscale)),
+            .f8 = form(x, Form::F8),
+            .f8_scale = reinterpret_cast<const float*>(form(x, Form::F8Scale))};
+  }
   static void multiply_many(Gemm& gemm, const ManyTarget& many, const ManyColumns& x, int columns, std::byte* decoded,
                             const Launch& at) {
     const Target& t = many.target;

@@ -96,8 +96,9 @@ std::size_t device_bytes(const TensorType& type) {
 
 std::size_t f8_scale_bytes(const TensorType& type) {
   const Shape& shape = type.shape;
-  if (shape.n_dims() != 2 || info(type.dtype).use != DTypeUse::Weight) return 0;
-  return (static_cast<std::size_t>(shape[1]) * sizeof(float) + 127) / 128 * 128;
+  const bool experts = shape.n_dims() == 3 && has_tiles(device_type(type.dtype));
+  if ((shape.n_dims() != 2 && !experts) || info(type.dtype).use != DTypeUse::Weight) return 0;
+  return (static_cast<std::size_t>(shape[1] * shape[2]) * sizeof(float) + 127) / 128 * 128;
 }
 
 CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, F8Scales f8, int readers) {
@@ -149,7 +150,16 @@ void CudaWeights::find_scales(std::span<const WeightPlan> plans) {
     if (plan.layout == Layout::Streamed || bytes == 0) continue;
     Entry& e = entries_.at(plan.name);
     auto* const scales = reinterpret_cast<float*>(to);
-    find_f8_scales(e.matrix.type, e.matrix.data, scales, {.stream = stream.get(), .overlap = false});
+    const Launch at{.stream = stream.get(), .overlap = false};
+    const MatrixType& one = e.matrix.type;
+    const std::int64_t experts = plan.type.shape[2];
+    if (experts_are_rows(one)) {
+      find_f8_scales({.type = one.type, .k = one.k, .n = one.n * experts}, e.matrix.data, scales, at);
+    } else {
+      for (std::int64_t i = 0; i < experts; ++i)
+        find_f8_scales(one, e.matrix.data + static_cast<std::size_t>(i) * e.matrix.expert_stride, scales + i * one.n,
+                       at);
+    }
     e.f8_scales = scales;
     to += bytes;
   }

@@ -19,7 +19,7 @@ namespace llm::cuda {
 MatrixType matrix_type(const TensorType&);
 /// What it takes there.
 std::size_t device_bytes(const TensorType&);
-/// What the factors of its rows take as E4M3, if it is one matrix; else 0.
+/// What the factors of its rows take as E4M3, of a matrix, or of experts that lie as tiles; else 0.
 std::size_t f8_scale_bytes(const TensorType&);
 
 class CudaWeights final : public WeightStore {
@@ -38,7 +38,7 @@ class CudaWeights final : public WeightStore {
   const Matrix& matrix(std::string_view name) const;
   /// A vector, or a matrix that is kept as F32 rows: its elements in order. Null where the weight is neither.
   const float* vector(std::string_view name) const;
-  /// Of the rows of a matrix: find_f8_scales(). Throws ErrorKind::Internal where they are absent.
+  /// Of the rows of a matrix, or of all experts: find_f8_scales(). Throws ErrorKind::Internal where they are absent.
   const float* f8_scales(std::string_view name) const;
   /// One that is streamed, and its bytes, mapped.
   struct Streamed {
@@ -54,7 +54,7 @@ class CudaWeights final : public WeightStore {
   struct Entry {
     Matrix matrix;
     std::vector<float> values;         ///< of vectors
-    const float* f8_scales = nullptr;  ///< of matrices
+    const float* f8_scales = nullptr;  ///< of matrices and experts
   };
   const Entry& entry(std::string_view name) const;
   void load_vector(const WeightSource&, const WeightPlan&, std::byte* to);

@@ -36,7 +36,7 @@ void set_targets(std::span<const Target> targets, DType type, WgmmaOperands& ope
   for (const Target& t : targets) {
     if (t.type.type != type || t.type.n == 0) continue;
     operands.targets[operands.n_targets++] = kernel_target(t, operands.tiles);
-    operands.tiles += static_cast<int>((t.type.n + kWgmmaRows - 1) / kWgmmaRows);
+    operands.tiles += static_cast<int>((t.type.n + operands.tile_rows - 1) / operands.tile_rows);
   }
 }
 

@@ -24,6 +24,7 @@
 #include "backend/cuda/kernels/tile_operands.cuh"
 #include "backend/cuda/kernels/tile_ring.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/wgmma_float8.cuh"
 #include "backend/cuda/kernels/wgmma_plan.h"
 #include "backend/cuda/kernels/wgmma_products.h"
 #include "backend/cuda/kernels/wide_asm.cuh"
@@ -34,6 +35,7 @@ namespace llm::cuda {
 struct WgmmaOperands {
   KernelTarget targets[kMaxTargets];
   int n_targets = 0;
+  int tile_rows = kWgmmaRows;
   int tiles = 0;  ///< of all targets
   int k = 0;
   const std::byte* x = nullptr;
@@ -62,10 +64,11 @@ inline constexpr int kWgmmaWarps = kWgmmaRows / kTileRows;    ///< that multiply
 inline constexpr int kWgmmaThreads = 32 * (kWgmmaWarps + 4);  ///< fours of warps share out registers
 inline constexpr int kWgmmaWeights = kWgmmaWarps, kWgmmaPanels = kWgmmaWarps + 1;  ///< the warps that copy
 inline constexpr int kWgmmaRegisters = 112, kWgmmaCopyRegisters = 32;
+inline constexpr int kMostStrips = 16;  ///< of a tile: a lane each for codes and scales of one's piece
 inline constexpr int kMostXStages = 8, kMostWStages = 3;
 inline constexpr int kWgmmaBarriers = 2 * (kMostXStages + kMostWStages) + 1;
 inline constexpr int kWgmmaAlignment = 1024;  ///< of operands in shared memory
-static_assert(kPanelK == kChunkK);
+static_assert(kPanelK == kChunkK && kPanelK == HalfWeights::kLineK && kWgmmaWarps == kMostStrips);
 
 /// Shared memory: barriers, chunks of columns, pieces of weights; in the end, in place of all stages, sums
 /// [column][row].
@@ -100,27 +103,32 @@ struct WgmmaBarriers {
   /// For which nobody waits. Before the first chunk there is none to leave, but with a branch for that among products
   /// that run the compiler lets them run one by one.
   __device__ __forceinline__ std::uint32_t nobody() const { return at(2 * (kMostXStages + kMostWStages)); }
-  /// `x_copiers`: threads that arrive when a chunk of columns is there.
-  __device__ __forceinline__ void init(int x_copiers) const {
-    init_barrier(nobody(), kWgmmaWarps);
-    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), x_copiers), init_barrier(x_empty(i), kWgmmaWarps);
-    for (int i = 0; i < kMostWStages; ++i) init_barrier(w_full(i), 1), init_barrier(w_empty(i), kWgmmaWarps);
+  /// `x_copiers`: threads that arrive when a chunk of columns is there; `multipliers`: warps that leave stages.
+  __device__ __forceinline__ void init(int x_copiers, int multipliers) const {
+    init_barrier(nobody(), multipliers);
+    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), x_copiers), init_barrier(x_empty(i), multipliers);
+    for (int i = 0; i < kMostWStages; ++i) init_barrier(w_full(i), 1), init_barrier(w_empty(i), multipliers);
     publish_barriers();
   }
 };
 
-/// What a warp of those that multiply does with the chunks of both rings, strip `strip` of the tile with all columns.
-/// Of Places it wants x(stage), w(stage) and how many of both there are.
-template <class T, int kColumns, class Places>
+/// What a warp of those that multiply does with the stages of both rings, strip `strip` of the tile with all columns: a
+/// line of each column (Weights::kLineK of k) at a time, which are one chunk of weights or several. Of Places it wants
+/// x(stage), w(stage) and how many of both there are.
+template <class T, int kColumns, class Places, class Weights = HalfWeights>
 struct StripProducts {
   using Sums = float[kColumns / 2];
-  static constexpr int kChunks = kPieceChunks<T>, kSteps = kChunkK / 16;
+  static constexpr int kChunks = kPieceChunks<T>;
+  static constexpr int kLineChunks = Weights::kLineK / kChunkK;
+  static constexpr int kChunkSteps = kChunkK / Weights::kProductK, kSteps = kLineChunks * kChunkSteps;  ///< products
+  static_assert(kChunks % kLineChunks == 0);
   const Places& places;
   const std::byte* memory;
   const WgmmaBarriers& barriers;
   int lane, strip;
+  Weights weights{};
   RingPosition x, w;
-  std::uint32_t before;  ///< says that the chunk before is left, whose last products may run
+  std::uint32_t before;  ///< says that the line before is left, whose last products may run
 
   __device__ __forceinline__ StripProducts(const Places& places, const std::byte* memory, const WgmmaBarriers& barriers,
                                            int lane, int strip)
@@ -137,7 +145,7 @@ struct StripProducts {
     __syncwarp();
     if (lane == 0) arrive(empty);
   }
-  /// sums = products of so many pieces. The last chunk of x is still to be left.
+  /// sums = products of so many pieces. The last line of x is still to be left.
   __device__ __forceinline__ void multiply(int pieces, Sums& sums) {
     std::uint32_t a[kSteps][4];
 #pragma unroll
@@ -157,33 +165,39 @@ struct StripProducts {
  private:
   template <int kChunk>
   __device__ __forceinline__ void multiply_chunk(std::uint32_t (&a)[kSteps][4], Sums& sums) {
-    TileChunk<T, kChunk> chunk;
-    chunk.load(memory + places.w(w.slot) + strip * T::kPieceBytes, lane);
-    wait_barrier(barriers.x_full(x.slot), x.phase);
-    const std::uint64_t panel = operand_of_lines(barriers.first + static_cast<std::uint32_t>(places.x(x.slot)));
+    constexpr int kFirst = kChunk % kLineChunks * kChunkSteps;  // of the line's products
+    TileChunk<T, kChunk, Weights> chunk;
+    chunk.load(memory + places.w(w.slot) + strip * T::kPieceBytes, lane, weights);
+    if constexpr (kFirst == 0) wait_barrier(barriers.x_full(x.slot), x.phase);
+    const std::uint64_t line = operand_of_lines(barriers.first + static_cast<std::uint32_t>(places.x(x.slot)));
 #pragma unroll
-    for (int j = 0; j < kSteps; ++j) {
+    for (int j = 0; j < kChunkSteps; ++j) {
+      const int step = kFirst + j;
       wait_for_products<kSteps - 1>();  // of those that run none reads this operand
-      if (j == kSteps - 1) leave(before);
-      chunk.operand(j, a[j]);
-      if (j == kSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(w.slot));
+      if (step == kSteps - 1) leave(before);
+      chunk.operand(j, a[step]);
+      if (j == kChunkSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(w.slot));
       begin_products();
-      multiply_warpgroup<kColumns>(sums, a[j], panel + 2 * j);
+      if constexpr (Weights::kProductK == 16)
+        multiply_warpgroup<kColumns>(sums, a[step], line + 2 * step);
+      else
+        multiply_warpgroup_f8<kColumns>(sums, a[step], line + 2 * step);
       commit_products();
     }
-    before = barriers.x_empty(x.slot);
-    x.advance();
+    if constexpr (kFirst + kChunkSteps == kSteps) {
+      before = barriers.x_empty(x.slot);
+      x.advance();
+    }
     if constexpr (kChunk + 1 < kChunks) multiply_chunk<kChunk + 1>(a, sums);
   }
 };
 
-/// The piece of one of kWgmmaWarps strips, of which a lane has lane % kWgmmaWarps: half of the warp copies codes, the
+/// The piece of one of kMostStrips strips, of which a lane has lane % kMostStrips: half of the warp copies codes, the
 /// other half scales.
 template <class T>
 __device__ __forceinline__ void copy_piece(const std::byte* strip, int piece, int k, std::uint32_t to,
                                            std::uint32_t full, int lane) {
-  static_assert(2 * kWgmmaWarps == 32);
-  if (lane < kWgmmaWarps)
+  if (lane < kMostStrips)
     copy_bulk(to, strip + codes_at<T>(piece), T::Codes::kBytes, full);
   else
     copy_bulk(to + T::Codes::kBytes, strip + scales_at<T>(piece, k), T::Scales::kBytes, full);
@@ -216,7 +230,7 @@ struct WgmmaBlock {
 
   /// Strips beyond the matrix are read as its last.
   __device__ __forceinline__ void copy_weights() const {
-    const int last = (to->n - 1) / kTileRows, i = lane % kWgmmaWarps;
+    const int last = (to->n - 1) / kTileRows, i = lane % kMostStrips;
     const std::byte* const strip = to->matrix + min(tile * kWgmmaWarps + i, last) * strip_bytes<T>(p.k);
     RingPosition at(p.w_stages);
     for (int piece = first_piece; piece < end_piece; ++piece, at.advance()) {
@@ -318,7 +332,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
                                       .first_piece = wgmma_first_piece(pieces, p.plan.cluster, rank),
                                       .end_piece = wgmma_first_piece(pieces, p.plan.cluster, rank + 1),
                                       .lane = lane};
-  if (threadIdx.x == 0) block.barriers.init(1);
+  if (threadIdx.x == 0) block.barriers.init(1, kWgmmaWarps);
   __syncthreads();
   if (warp < kWgmmaWarps) {
     take_registers<kWgmmaRegisters>();
