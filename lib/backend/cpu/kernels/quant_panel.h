@@ -7,7 +7,8 @@
 //   min    [k / 2 min_sub][32 rows]  two int16
 //   d, dm  [k / block][32 rows] factors of a block's sum and of its minimums' sum
 //
-// Where the products of quants and scales fit into a byte, the scale is multiplied into the quants here.
+// Where the products of quants and scales fit into a byte, the scale is multiplied into the quants here; but those of
+// Q3_K leave int16 sums no room, so that AVX2 keeps its scales apart.
 #pragma once
 
 #include "backend/cpu/kernels/quant_vec.h"

@@ -333,9 +333,9 @@ struct UnpackIQ1_S : GridWeights {
     const V negative[2] = {
         shuffle8(top, splat128(bytes_16(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7))),
         shuffle8(top, splat128(bytes_16(9, 9, 9, 9, 11, 11, 11, 11, 13, 13, 13, 13, 15, 15, 15, 15)))};
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, ternary_piece < with_bias ? kBias : 0, t > (piece_of_rows<t>(kGridIQ1.rows, number), negative));
-    });
+    constexpr int kAdded = with_bias ? kBias : 0;
+    repeat<16>([&](auto t)
+                   LLM_LAMBDA { put(t, ternary_piece<kAdded, t>(piece_of_rows<t>(kGridIQ1.rows, number), negative)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -359,9 +359,9 @@ struct UnpackIQ1_M : GridWeights {
       number.set(i, or_(as_words<i % 2>(bytes_at(at, offsetof(BlockIQ1_M, qs) + i / 2 * 16)), high));
     });
     const V negative[2] = {shl16<4>(nibbles[0]), shl16<4>(nibbles[1])};
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, ternary_piece < with_bias ? kBias : 0, t > (piece_of_rows<t>(kGridIQ1.rows, number), negative));
-    });
+    constexpr int kAdded = with_bias ? kBias : 0;
+    repeat<16>([&](auto t)
+                   LLM_LAMBDA { put(t, ternary_piece<kAdded, t>(piece_of_rows<t>(kGridIQ1.rows, number), negative)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {

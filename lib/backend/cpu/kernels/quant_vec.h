@@ -2,7 +2,8 @@
 // same happens. A header per register width: 512 bits with VNNI (quant_vec_avx512.h, which says what each function
 // means), 256 with or without (quant_vec_avx2.h), 128 on Arm (quant_vec_neon.h). Not defined (LLM_QUANT_SIMD) for the
 // portable set. They differ in how bytes are multiplied:
-//   kKeepsBias   weights are unsigned bytes: those of types with a bias are stored with it. Else they are signed
+//   kKeepsBias   weights are unsigned bytes: those of types with a bias are stored with it. Else they are signed, but
+//                for small ones of AVX2 (stores_bias(), kStreamsBias)
 //   kSums32      four products are added up in an int32 at once; else two in an int16
 #pragma once
 
