@@ -103,7 +103,12 @@ struct Scene {
     cache.keep_fleeting_in(keeper);
     for (int i = 0; i < n_layers; ++i) {
       const auto node = static_cast<std::size_t>(3 * i);
-      layers.push_back({i, {{CacheType::Part::KeysValues, cache.view(type_of(i))}}, node, node + 1, node + 2});
+      layers.push_back({.layer = i,
+                        .turn = static_cast<std::size_t>(type_of(i).place),
+                        .places = {{CacheType::Part::KeysValues, cache.view(type_of(i))}},
+                        .first = node,
+                        .append = node + 1,
+                        .attention = node + 2});
     }
     for (const Sequence& s : sequences) {
       spans.push_back({static_cast<std::int32_t>(slots.size()), s.tokens, s.past + s.tokens});
