@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "constrain/constraint.h"
 #include "runtime/logit_scan.h"
 
@@ -158,8 +159,9 @@ std::string Answer::shown(Token token) const {
 void Answer::add(Token token) {
   sampler_.accept(token);
   tokens_.push_back(token);
+  const std::size_t begin = begin_of(token);
   take_in(token);
-  mark_text_end();
+  mark_text_end(begin);
   if (ended()) return;
   if (form_holds() && constraint_->must_end()) return end(StopReason::EndOfGeneration);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);
@@ -262,9 +264,21 @@ bool Answer::allow(std::span<const float> logits, std::span<const std::uint64_t>
   return any;
 }
 
-void Answer::mark_text_end() {
+/// A character that the token leaves broken stands before it, as U+FFFD.
+std::size_t Answer::begin_of(Token token) const {
+  const bool breaks = decoder_.in_character() && !decoder_.goes_on_in_character(token);
+  return searched_bytes_ + (breaks ? utf8::kReplacement.size() : 0);
+}
+
+void Answer::mark_text_end(std::size_t begin) {
   const bool inside = decoder_.in_character() || (thinking_ && thinking_->closing());
-  text_ends_.push_back({searched_bytes_, inside});
+  text_ends_.push_back({begin, searched_bytes_, inside});
+}
+
+std::vector<std::size_t> Answer::text_offsets() const {
+  std::vector<std::size_t> offsets;
+  for (const TextEnd& end : text_ends_) offsets.push_back(end.begin);
+  return offsets;
 }
 
 /// The text before a stop string is what was given out. Of the tokens those count that end with it or before, and one

@@ -39,4 +39,8 @@ std::string StreamDecoder::finish() {
   return out;
 }
 
+bool StreamDecoder::goes_on_in_character(Token next) const {
+  return in_character() && utf8::unit_at(held_ + tokenizer_.piece(next, with_special_), 0).length > held_.size();
+}
+
 }  // namespace llm

@@ -165,6 +165,8 @@ class StreamDecoder {
   std::string finish();
   /// The tokens so far end inside of a character.
   bool in_character() const { return !held_.empty(); }
+  /// ... which such a token goes on with; another one leaves it broken.
+  bool goes_on_in_character(Token) const;
 
  private:
   const Tokenizer& tokenizer_;

@@ -462,6 +462,23 @@ TEST_CASE("completions say where in the text each token begins") {
   CHECK(before.starts_with(text));
 }
 
+TEST_CASE("where a prompt ends inside a character, its text and offsets begin with that") {
+  const Bench bench(tiny_model({.context = 400, .tokenizer = TinyTokenizer::Bpe}));  // a byte's id is its value
+  const auto choice_of = [&](const std::string& ids, const std::string& next) {
+    const auto input = bench.file("in.jsonl", R"({"temperature":0,"logprobs":0,"max_tokens":4,"prompt":)" + ids +
+                                                  R"(,"logit_bias":{")" + next + R"(":100}})");
+    return Json(parse_lines(bench({"--batch", input.string()}).out).at(0)["response"]["body"]["choices"][0]);
+  };
+  // F0 9F 98 98 is U+1F618; no character begins with 98.
+  const Json whole = choice_of("[97,240,159]", "152");
+  CHECK(whole["text"] == "\U0001F618\uFFFD\uFFFD");
+  CHECK(whole["logprobs"]["tokens"] == Json::parse(R"(["bytes:\\x98","bytes:\\x98","bytes:\\x98","bytes:\\x98"])"));
+  CHECK(whole["logprobs"]["text_offset"] == Json::parse("[0,0,1,2]"));
+  const Json broken = choice_of("[97,240,159]", "97");
+  CHECK(broken["text"] == "\uFFFDaaaa");
+  CHECK(broken["logprobs"]["text_offset"] == Json::parse("[1,2,3,4]"));
+}
+
 TEST_CASE("templates read the time at which a batch began, also when it goes on") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", R"({"id":"a","messages":[{"role":"user","content":"abc"}]})"
