@@ -63,29 +63,33 @@ std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text
   return fragments;
 }
 
-std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+/// BOS and EOS go around the fragments of a text of so many bytes.
+void Tokenizer::encode_text(std::span<const Fragment> fragments, std::size_t bytes, AddSpecial add,
+                            TokenSink& sink) const {
   const SpecialTokens& special = vocabulary_->special;
+  const bool adds = add == AddSpecial::AsFileSays;
+  const bool has_bos = !fragments.empty() && fragments.front().token == special.bos;
+  const bool has_eos = !fragments.empty() && fragments.back().token == special.eos;
+  if (adds && special.add_bos && !has_bos) sink.push(special.bos, 0);
+  encode_fragments(fragments, sink);
+  if (adds && special.add_eos && !has_eos) sink.push(special.eos, bytes);
+}
+
+std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   const TextSpan everything{0, text.size()};
   const std::span<const TextSpan> plain(&everything, options.parse_special ? 0 : 1);
   const std::vector<Fragment> fragments = find_fragments(text, plain, PlainStretches::AnyUserDefined);
   TokenSink sink(TokenSink::Places::Dropped);
   sink.reserve(text.size() / 4 + 8);
-  if (options.add_special && special.add_bos) sink.push(special.bos, 0);
-  encode_fragments(fragments, sink);
-  if (options.add_special && special.add_eos) sink.push(special.eos, text.size());
+  encode_text(fragments, text.size(), options.add_special ? AddSpecial::AsFileSays : AddSpecial::Never, sink);
   return std::move(sink.ids());
 }
 
 EncodedPrompt Tokenizer::encode(const PromptText& prompt, AddSpecial add) const {
   check_spans(prompt);
-  const SpecialTokens& special = vocabulary_->special;
   const std::vector<Fragment> fragments = find_fragments(prompt.text, prompt.user, PlainStretches::NoMarkup);
-  const bool has_bos = !fragments.empty() && fragments.front().token == special.bos;
-  const bool has_eos = !fragments.empty() && fragments.back().token == special.eos;
   TokenSink sink(TokenSink::Places::Kept);
-  if (add == AddSpecial::AsFileSays && special.add_bos && !has_bos) sink.push(special.bos, 0);
-  encode_fragments(fragments, sink);
-  if (add == AddSpecial::AsFileSays && special.add_eos && !has_eos) sink.push(special.eos, prompt.text.size());
+  encode_text(fragments, prompt.text.size(), add, sink);
   EncodedPrompt out;
   out.ids = std::move(sink.ids());
   out.sources = sources_of(out.ids, sink.ends(), prompt.user);

@@ -31,8 +31,11 @@ enum class TokenKind : std::uint8_t {
   Byte = 6
 };
 
+/// Whether BOS and EOS are added as the file's flags ask; never twice where the text has them already.
+enum class AddSpecial : std::uint8_t { AsFileSays, Never };
+
 struct EncodeOptions {
-  bool add_special = true;  ///< BOS/EOS as the file's flags ask
+  bool add_special = true;  ///< AddSpecial::AsFileSays
   /// Text of control tokens becomes those tokens; false: it is plain text, and that of user-defined ones becomes them.
   bool parse_special = true;
 };
@@ -63,9 +66,6 @@ struct TokenSource {
   TokenOrigin origin = TokenOrigin::Rule;
   TextSpan bytes;  ///< of the text; empty, at the place where the token was put in, for Rule
 };
-
-/// Whether BOS and EOS are added as the file's flags ask; never twice where the text has them already.
-enum class AddSpecial : std::uint8_t { AsFileSays, Never };
 
 struct EncodedPrompt {
   std::vector<Token> ids;
@@ -141,6 +141,7 @@ class Tokenizer {
   /// Follows the model's name in describe(), e.g. ", pre-tokenizer qwen2".
   virtual std::string details() const { return {}; }
 
+  void encode_text(std::span<const Fragment>, std::size_t bytes, AddSpecial, TokenSink&) const;
   std::vector<Fragment> find_fragments(std::string_view text, std::span<const TextSpan> plain, PlainStretches) const;
   std::vector<TokenSource> sources_of(std::span<const Token>, std::span<const std::uint32_t> ends,
                                       std::span<const TextSpan> user) const;
