@@ -419,11 +419,8 @@ SessionOptions BatchRun::session_of(int parallel) const {
 
 /// The rows that the results have are skipped, as a run would skip them, and what it would refuse is refused.
 void BatchRun::plan_of_what_is_done() {
-  const std::filesystem::path path = options_.batch.output, folder = path.parent_path();
+  const std::filesystem::path path = options_.batch.output;
   std::error_code none;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, none))
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = path.string(), .problem = "cannot open for results: there is no such folder"});
   if (!std::filesystem::is_regular_file(path, none)) return;
   const BatchOutput results(path.string(), start_);
   if (!goes_on(start_)) return;

@@ -203,6 +203,17 @@ void PromptMaker::refuse_without_template() const {
   }
 }
 
+void PromptMaker::require_template() const {
+  if (has_template()) return;
+  throw Error(ErrorKind::Notation, ErrorParts{.file = metadata_.file(),
+                                              .problem = "has no chat template; give one with --chat-template, e.g. "
+                                                         "chatml, or a text to complete with -p"});
+}
+
+void PromptMaker::require_system() const {
+  if (!system_.empty()) (void)from_text({"a", {}});
+}
+
 void PromptMaker::say_what_is_lost() const {
   if (!has_template() && options_.format == ChatOptions::Format::ByFile) {
     note("the file has no chat template: raw completion (-no-cnv: without this note; --chat-template gives one)");

@@ -34,6 +34,10 @@ class PromptMaker {
     const auto& chosen = has_tools ? with_tools_.chosen : plain_.chosen;
     return chosen && chosen->reads(variable);
   }
+  /// Throws ErrorKind::Notation if there is none.
+  void require_template() const;
+  /// Throws ErrorKind::Notation if there is a system text and the template takes none.
+  void require_system() const;
   /// Its Jinja text; empty without one.
   std::string_view template_source() const { return plain_.chosen ? plain_.chosen->source() : std::string_view(); }
   /// That of requests that offer tools.

@@ -964,6 +964,14 @@ TEST_CASE("a dry run refuses what the run would refuse of its output") {
   CHECK(bench({"--batch", input.string(), "-o", out.string(), "--dry-run"}).code == 2);
   CHECK(bench({"--batch", input.string(), "-o", bench.path("no/out.jsonl").string(), "--dry-run"}).code == 8);
   CHECK(bench({"--batch", input.string(), "-o", bench.path("new.jsonl").string(), "--dry-run"}).code == 0);
+  // Results cannot go on later without a state.
+  std::filesystem::create_directory(bench.path("other.jsonl.state"));
+  for (const std::vector<std::string>& dry : {std::vector<std::string>{}, {"--dry-run"}}) {
+    const Outcome o = bench(with({"--batch", input.string(), "-o", bench.path("other.jsonl").string()}, dry));
+    CHECK(o.code == 8);
+    CHECK(contains(o.err, "other.jsonl.state: cannot be created: Is a directory"));
+    CHECK(o.out.empty());
+  }
   CHECK_FALSE(std::filesystem::exists(bench.path("new.jsonl")));
 }
 
