@@ -19,7 +19,7 @@ double json_logprob(double logprob) {
 
 /// A token alone may be no UTF-8: its bytes are told too.
 Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
-  const std::string piece = tokenizer.piece(t.token, true);
+  const std::string piece = tokenizer.spelling(t.token);
   Json bytes = Json::array();
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
   return {{"token", piece}, {"logprob", json_logprob(t.logprob)}, {"bytes", bytes}};
@@ -27,7 +27,7 @@ Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
 
 /// Where a token is a key, or has no bytes beside it, those that are no UTF-8 are spelled as OpenAI's API does.
 std::string token_name(Token token, const Tokenizer& tokenizer) {
-  const std::string piece = tokenizer.piece(token, true);
+  const std::string piece = tokenizer.spelling(token);
   if (utf8::valid(piece)) return piece;
   std::string spelled = "bytes:";
   for (const char c : piece) {

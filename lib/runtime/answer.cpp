@@ -67,7 +67,7 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
       options_(std::move(options)),
       sampler_(sampling_of(options_, tokenizer_), options_.row, breakers_of(options_, tokenizer_)),
       // Text that must have a form begins with its own first byte, even if the prompt ends inside of a character.
-      decoder_(tokenizer_, false, options_.constraint ? StreamStart::Continuation : StreamStart::Beginning),
+      decoder_(tokenizer_, options_.constraint ? StreamStart::Continuation : StreamStart::Beginning),
       matcher_(options_.stop_strings),
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
@@ -153,7 +153,7 @@ bool Answer::ends(Token token) {
 /// The text of a control token, where it is shown.
 std::string Answer::shown(Token token) const {
   const bool wanted = options_.control_tokens == AnswerOptions::ControlTokens::Shown;
-  return wanted && tokenizer_.kind(token) == TokenKind::Control ? tokenizer_.piece(token, true) : std::string();
+  return wanted && tokenizer_.kind(token) == TokenKind::Control ? tokenizer_.spelling(token) : std::string();
 }
 
 void Answer::add(Token token) {

@@ -112,7 +112,7 @@ std::map<std::uint8_t, std::size_t> Tokenizer::lost_bytes(std::string_view text,
   }
   if (lost.empty()) return lost;
   for (const Token token : ids) {  // those of tokens that have several bytes
-    for (const char c : piece(token, true)) {
+    for (const char c : spelling(token)) {
       const auto found = lost.find(static_cast<std::uint8_t>(c));
       if (found != lost.end() && --found->second == 0) lost.erase(found);
     }
@@ -160,11 +160,11 @@ bool Tokenizer::is_end_of_generation(Token token) const { return std::ranges::bi
 
 std::span<const Token> Tokenizer::end_tokens() const { return vocabulary_->end_tokens; }
 
-void Tokenizer::append_piece(Token token, bool with_special, std::string& out) const {
+void Tokenizer::append_piece(Token token, ControlText control, std::string& out) const {
   switch (kind(token)) {
     case TokenKind::Control:
     case TokenKind::Unknown:
-      if (with_special) out += vocabulary_->text(token);
+      if (control == ControlText::Given) out += vocabulary_->text(token);
       return;
     case TokenKind::Unused:
       return;
@@ -179,23 +179,33 @@ void Tokenizer::append_piece(Token token, bool with_special, std::string& out) c
   }
 }
 
-std::string Tokenizer::piece(Token token, bool with_special) const {
+std::string Tokenizer::piece(Token token) const {
   std::string out;
-  append_piece(token, with_special, out);
+  append_piece(token, ControlText::Left, out);
   return out;
 }
 
-std::string Tokenizer::decode(std::span<const Token> tokens, bool with_special) const {
+std::string Tokenizer::spelling(Token token) const {
+  std::string out;
+  append_piece(token, ControlText::Given, out);
+  return out;
+}
+
+std::string Tokenizer::joined(std::span<const Token> tokens, ControlText control) const {
   std::string out;
   bool beginning = adds_space_prefix();
   for (const Token token : tokens) {
-    append_piece(token, with_special, out);
+    append_piece(token, control, out);
     if (!beginning || out.empty()) continue;
     if (out.front() == ' ') out.erase(0, 1);
     beginning = false;
   }
   return out;
 }
+
+std::string Tokenizer::decode(std::span<const Token> tokens) const { return joined(tokens, ControlText::Left); }
+
+std::string Tokenizer::spelling(std::span<const Token> tokens) const { return joined(tokens, ControlText::Given); }
 
 std::string Tokenizer::describe() const { return vocabulary_->model + details() + ", " + counted(n_vocab(), "token"); }
 

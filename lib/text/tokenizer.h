@@ -113,9 +113,12 @@ class Tokenizer {
   std::span<const Token> end_tokens() const;  ///< all of these, ascending
   /// The vocabulary starts a text with a space that is no part of it: decoding drops the one at the beginning.
   bool adds_space_prefix() const;
-  /// The bytes that a token stands for in text; control tokens give nothing unless `with_special`.
-  std::string piece(Token, bool with_special = false) const;
-  std::string decode(std::span<const Token>, bool with_special = false) const;
+  /// The bytes that a token stands for in text; control tokens give nothing.
+  std::string piece(Token) const;
+  std::string decode(std::span<const Token>) const;
+  /// The same, and of control tokens their text.
+  std::string spelling(Token) const;
+  std::string spelling(std::span<const Token>) const;
   /// In words, for `llm-inspect show`: e.g. "gpt2, pre-tokenizer llama-bpe, 128256 tokens".
   std::string describe() const;
 
@@ -145,7 +148,9 @@ class Tokenizer {
   std::vector<Fragment> find_fragments(std::string_view text, std::span<const TextSpan> plain, PlainStretches) const;
   std::vector<TokenSource> sources_of(std::span<const Token>, std::span<const std::uint32_t> ends,
                                       std::span<const TextSpan> user) const;
-  void append_piece(Token, bool with_special, std::string& out) const;
+  enum class ControlText : std::uint8_t { Left, Given };
+  void append_piece(Token, ControlText, std::string& out) const;
+  std::string joined(std::span<const Token>, ControlText) const;
 
   std::unique_ptr<const Vocabulary> vocabulary_;
   std::unique_ptr<const SpecialMatcher> specials_;
@@ -157,8 +162,7 @@ enum class StreamStart : std::uint8_t { Beginning, Continuation };
 /// Joins the pieces of a stream of tokens and gives out whole UTF-8 sequences only.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false,
-                         StreamStart start = StreamStart::Beginning);
+  explicit StreamDecoder(const Tokenizer& tokenizer, StreamStart start = StreamStart::Beginning);
   /// Text that became complete with this token; may be empty. Bytes that can never become UTF-8 come out as U+FFFD; no
   /// character goes on behind a token without text.
   std::string push(Token);
@@ -171,7 +175,6 @@ class StreamDecoder {
 
  private:
   const Tokenizer& tokenizer_;
-  bool with_special_;
   bool drop_space_;  ///< the next piece that is not empty loses its leading space
   std::string held_;
 };
