@@ -281,7 +281,7 @@ int run_chat(const RunOptions& options) {
   prompts.require_template();
   prompts.say_what_is_lost();
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
-  ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
+  ChatSettings settings{.answer = resolve_answer_options(options, options.sampling, std::move(constraint), *model)};
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
   note_long_context(options, *model);

@@ -25,7 +25,7 @@ void say_choices(Model& model, const RunOptions& options) {
 AnswerOptions settings_for(const std::optional<Prompt>& prompt, const RunOptions& options,
                            std::optional<Grammar> grammar, const Model& model) {
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), model) : nullptr;
-  AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), model);
+  AnswerOptions settings = resolve_answer_options(options, options.sampling, std::move(constraint), model);
   if (prompt) settings.reasoning = prompt->reasoning;
   if (settings.reasoning) settings.reasoning->begun = options.output.prefill;
   return settings;
