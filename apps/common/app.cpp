@@ -26,6 +26,7 @@
 #include "common/settings.h"
 #include "common/signals.h"
 #include "common/tensor_check.h"
+#include "runtime/memory_budget.h"
 
 namespace llm::app {
 namespace {
@@ -151,6 +152,16 @@ bool loads_without_overrides(LoadOptions load) {
   throw Error(ErrorKind::Usage, std::move(parts));
 }
 
+/// Before its weights are read. Options of a cache are about a draft model, too, whose heads may have another size.
+void require_fitting_cache(const Model::Opened& opened, CacheFormat format) {
+  const auto misfit = find_misfit(cache_types(opened.graph), format);
+  if (!misfit) return;
+  const bool keys = misfit->side == CacheMisfit::Side::Keys;
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = opened.file.metadata().file(),
+                         .problem = misfit->problem + " for " + (keys ? "--cache-type-k" : "--cache-type-v")});
+}
+
 std::unique_ptr<Model> load_by_choice(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(options);
@@ -160,6 +171,7 @@ std::unique_ptr<Model> load_by_choice(const ModelOptions& options, LoadOptions::
   auto opening = std::async([&load] { return Model::open(load); });  // while GPUs are looked for
   const BackendChoice choice = choose_backend(options.placement);
   Model::Opened opened = opening.get();
+  require_fitting_cache(opened, options.placement.room.cache);
   try {
     return load_on(choice, std::move(opened), load);
   } catch (const Error& error) {

@@ -25,7 +25,7 @@ constexpr std::size_t kWriteBytes = 1 << 16;
 std::string token_line(const Tokenizer& tokenizer, Token token) {
   std::string id = std::to_string(token);
   if (id.size() < 7) id.insert(0, 7 - id.size(), ' ');
-  return id + "  \"" + escaped(tokenizer.piece(token, true)) + "\"\n";
+  return id + "  \"" + escaped(tokenizer.spelling(token)) + "\"\n";
 }
 
 void write_lines(const Tokenizer& tokenizer, const std::vector<Token>& tokens) {

@@ -17,12 +17,12 @@ std::string special_text(const Tokenizer& tokenizer, Token token) {
   return token == kNoToken ? std::string() : std::string(tokenizer.token_text(token));
 }
 
-ChatTemplate choose_template(const RenderOptions& o, const Metadata* metadata, bool with_tools) {
+ChatTemplate choose_template(const RenderOptions& o, const Metadata* metadata, ToolsOffered tools) {
   if (!o.template_file.empty())
     return ChatTemplate(app::read_input(o.template_file, app::kMostText), {o.template_file, {}});
   if (!o.template_name.empty()) return ChatTemplate::by_name(metadata, o.template_name);
   if (metadata == nullptr) throw Error(ErrorKind::Usage, "give a GGUF file, or a template with --template-file");
-  if (auto found = ChatTemplate::from_file(*metadata, with_tools)) return std::move(*found);
+  if (auto found = ChatTemplate::from_file(*metadata, tools)) return std::move(*found);
   throw Error(
       ErrorKind::Notation,
       ErrorParts{.file = o.file, .problem = "has no chat template; --template-file or --chat-template gives one"});
@@ -77,7 +77,8 @@ void render(const RenderOptions& o) {
   }
   if (o.bos) input.bos = *o.bos;
   if (o.eos) input.eos = *o.eos;
-  const ChatTemplate chosen = choose_template(o, file ? &file->metadata() : nullptr, !input.tools.is_none());
+  const ToolsOffered tools = input.tools.is_none() ? ToolsOffered::No : ToolsOffered::Yes;
+  const ChatTemplate chosen = choose_template(o, file ? &file->metadata() : nullptr, tools);
   const PromptText prompt = chosen.render(input);
   app::write_stdout(o.spans ? span_lines(prompt) : prompt.text);
 }

@@ -19,7 +19,7 @@ double json_logprob(double logprob) {
 
 /// A token alone may be no UTF-8: its bytes are told too.
 Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
-  const std::string piece = tokenizer.piece(t.token, true);
+  const std::string piece = tokenizer.spelling(t.token);
   Json bytes = Json::array();
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
   return {{"token", piece}, {"logprob", json_logprob(t.logprob)}, {"bytes", bytes}};
@@ -27,7 +27,7 @@ Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
 
 /// Where a token is a key, or has no bytes beside it, those that are no UTF-8 are spelled as OpenAI's API does.
 std::string token_name(Token token, const Tokenizer& tokenizer) {
-  const std::string piece = tokenizer.piece(token, true);
+  const std::string piece = tokenizer.spelling(token);
   if (utf8::valid(piece)) return piece;
   std::string spelled = "bytes:";
   for (const char c : piece) {
@@ -36,15 +36,6 @@ std::string token_name(Token token, const Tokenizer& tokenizer) {
     spelled += byte;
   }
   return spelled;
-}
-
-/// How `text` was decoded: the first token may have lost its leading space.
-StreamStart start_of(std::string_view text, std::span<const Logprobs> all, const Tokenizer& tokenizer) {
-  StreamDecoder decoder(tokenizer);
-  std::string first;
-  for (std::size_t i = 0; i < all.size() && first.empty(); ++i) first = decoder.push(all[i].chosen.token);
-  return text.starts_with(first) || std::string_view(first).starts_with(text) ? StreamStart::Beginning
-                                                                              : StreamStart::Continuation;
 }
 
 }  // namespace
@@ -80,11 +71,12 @@ Json logprobs_json(std::span<const Logprobs> all, const Tokenizer& tokenizer) {
   return {{"content", content}};
 }
 
-Json completion_logprobs_json(std::span<const Logprobs> all, std::string_view text, const Tokenizer& tokenizer) {
+Json completion_logprobs_json(std::span<const Logprobs> all, std::span<const std::size_t> begins, std::string_view text,
+                              const Tokenizer& tokenizer) {
   Json tokens = Json::array(), logprobs = Json::array(), best = Json::array(), offsets = Json::array();
-  StreamDecoder decoder(tokenizer, false, start_of(text, all, tokenizer));
-  std::size_t at = 0;
-  for (const Logprobs& l : all) {
+  std::size_t bytes = 0, characters = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Logprobs& l = all[i];
     tokens.push_back(token_name(l.chosen.token, tokenizer));
     logprobs.push_back(json_logprob(l.chosen.logprob));
     Json& likeliest = best.emplace_back(Json::object());
@@ -93,8 +85,9 @@ Json completion_logprobs_json(std::span<const Logprobs> all, std::string_view te
       if (const std::string name = token_name(t.token, tokenizer); !likeliest.contains(name))
         likeliest[name] = json_logprob(t.logprob);
     }
-    offsets.push_back(at);
-    at += utf8::count_characters(decoder.push(l.chosen.token));
+    characters += utf8::count_characters(text.substr(bytes, begins[i] - bytes));
+    bytes = begins[i];
+    offsets.push_back(characters);
   }
   return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", best}, {"text_offset", offsets}};
 }

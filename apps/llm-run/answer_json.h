@@ -21,7 +21,8 @@ Json logprob_json(const Logprobs&, const Tokenizer&);
 /// {"content": [...]}, an entry per token, as chats have it.
 Json logprobs_json(std::span<const Logprobs>, const Tokenizer&);
 /// As completions have it, a list of each: `tokens`, `token_logprobs`, `top_logprobs` (objects) and `text_offset`,
-/// where tokens begin in `text`, the answer, in characters.
-Json completion_logprobs_json(std::span<const Logprobs>, std::string_view text, const Tokenizer&);
+/// where tokens begin in `text`, the answer, in characters; `begins` has it in bytes.
+Json completion_logprobs_json(std::span<const Logprobs>, std::span<const std::size_t> begins, std::string_view text,
+                              const Tokenizer&);
 
 }  // namespace llm::app

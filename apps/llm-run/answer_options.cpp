@@ -7,8 +7,8 @@
 
 namespace llm::app {
 
-AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& sampling,
-                             std::shared_ptr<TokenMasks> constraint, const Model& model) {
+AnswerOptions resolve_answer_options(const RunOptions& o, const SamplingChoices& sampling,
+                                     std::shared_ptr<TokenMasks> constraint, const Model& model) {
   AnswerOptions a;
   a.max_tokens = std::max<std::int64_t>(o.max_tokens, -1);
   a.logprobs = o.output.logprobs;

@@ -11,8 +11,8 @@ namespace llm::app {
 
 /// `sampling` are the options' or those of a run that goes on. Notes options that change nothing. Throws
 /// ErrorKind::Usage for a bias on a token that the vocabulary lacks.
-AnswerOptions answer_options(const RunOptions&, const SamplingChoices& sampling, std::shared_ptr<TokenMasks> constraint,
-                             const Model&);
+AnswerOptions resolve_answer_options(const RunOptions&, const SamplingChoices& sampling,
+                                     std::shared_ptr<TokenMasks> constraint, const Model&);
 /// Of a context that is longer than what the model was trained with.
 void note_long_context(const RunOptions&, const Model&);
 /// Of one sequence.

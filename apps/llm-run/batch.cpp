@@ -231,7 +231,7 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
                      "-sys and the options of chat templates do nothing: no row is a chat, a \"prompt\" is "
                      "completed as it is (\"messages\" are chats)"}});
   auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
-  common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+  common_ = resolve_answer_options(options_, choices_, std::move(constraint), *model_);
   row_maker_.emplace(*model_, *prompts_, common_, options_.output.max_seconds);
   warn_of_what_is_lost();
   note_long_context(options_, *model_);
@@ -419,11 +419,8 @@ SessionOptions BatchRun::session_of(int parallel) const {
 
 /// The rows that the results have are skipped, as a run would skip them, and what it would refuse is refused.
 void BatchRun::plan_of_what_is_done() {
-  const std::filesystem::path path = options_.batch.output, folder = path.parent_path();
+  const std::filesystem::path path = options_.batch.output;
   std::error_code none;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, none))
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = path.string(), .problem = "cannot open for results: there is no such folder"});
   if (!std::filesystem::is_regular_file(path, none)) return;
   const BatchOutput results(path.string(), start_);
   if (!goes_on(start_)) return;
@@ -433,7 +430,7 @@ void BatchRun::plan_of_what_is_done() {
 
 /// Of a plan: rows that the run would find too long for its context.
 void BatchRun::fail_what_is_too_long(const SessionOptions& session) {
-  const std::optional<std::int64_t> context = context_of(*model_, session);
+  const std::optional<std::int64_t> context = context_that_fits(*model_, session);
   std::map<std::size_t, std::int64_t> too_long;  // the tokens, by the work
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const std::int64_t tokens = std::ssize(*rows_[i].prompt);

@@ -582,7 +582,7 @@ BatchRequest request_from_text(std::string text, std::size_t line) {
   return guarded(line, [&](BatchRequest& r) { r.prompts = {PlainPrompt{{std::move(text), {}}}}; });
 }
 
-AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common) {
+AnswerOptions row_options(const BatchRequest& r, const AnswerOptions& common) {
   AnswerOptions a = common;
   for (const auto& [parameter, value] : r.changes.sampling) set_value(a.sampling, *parameter, value);
   a.sampling.logit_bias.insert(a.sampling.logit_bias.end(), r.changes.logit_bias.begin(), r.changes.logit_bias.end());

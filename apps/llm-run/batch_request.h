@@ -108,7 +108,7 @@ BatchRequest request_from_text(std::string text, std::size_t line);
 
 /// The row's own options. A row without a seed of its own draws its random numbers by its id: neither the order of the
 /// file nor what else is in it matters; one with a seed answers as `llm-run -s SEED` does.
-AnswerOptions answer_options(const BatchRequest&, const AnswerOptions& common);
+AnswerOptions row_options(const BatchRequest&, const AnswerOptions& common);
 
 /// That a row template names a column that is not there, and what may be meant.
 std::string no_column(const std::string& name, std::span<const std::string> columns);

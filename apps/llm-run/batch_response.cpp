@@ -17,7 +17,7 @@ Json logprobs_of(AnswerShape shape, const BatchResult& result, const Tokenizer& 
   if (result.logprobs.empty()) return {};
   const auto of_text = std::span(result.logprobs).first(result.text_tokens);
   return shape == AnswerShape::Chat ? logprobs_json(of_text, tokenizer)
-                                    : completion_logprobs_json(of_text, result.text, tokenizer);
+                                    : completion_logprobs_json(of_text, result.text_offsets, result.text, tokenizer);
 }
 
 Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {

@@ -79,7 +79,7 @@ RequestRows BatchRowMaker::rows_of(const BatchRequest& r) {
     return made;
   }
   made.shape = prompts.front().shape;
-  AnswerOptions options = answer_options(r, common_);
+  AnswerOptions options = row_options(r, common_);
   options.constraint = constraint_of(r.changes);
   options.breakers = breakers_of(options.sampling);
   options.reasoning = prompts.front().reasoning;  // a list of prompts has none: they are no chats

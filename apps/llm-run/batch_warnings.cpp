@@ -51,6 +51,10 @@ const ChatPrompt* chat_of(const BatchRequest& r) {
   return r.prompts.empty() || r.failure ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
 }
 
+ToolsOffered tools_of(const ChatPrompt& chat) {
+  return chat.variables.contains("tools") ? ToolsOffered::Yes : ToolsOffered::No;
+}
+
 const std::vector<std::string>& known_roles() {
   static const std::vector<std::string> roles{"system", "user", "assistant", "tool", "developer", "function"};
   return roles;
@@ -122,7 +126,7 @@ Warnings warnings_of_unread_variables(std::span<const BatchRequest> requests, co
     const ChatPrompt* chat = chat_of(r);
     if (chat == nullptr) continue;
     for (const auto& [name, value] : chat->variables.items()) {
-      if (!prompts.reads(name, chat->variables.contains("tools")) && !value.empty()) lines[name].push_back(r.line);
+      if (!prompts.reads(name, tools_of(*chat)) && !value.empty()) lines[name].push_back(r.line);
     }
   }
   Warnings warnings;
@@ -138,8 +142,7 @@ Warnings warnings_of_unknown_roles(std::span<const BatchRequest> requests, const
   for (const BatchRequest& r : requests) {
     const ChatPrompt* chat = chat_of(r);
     if (chat == nullptr) continue;
-    const bool has_tools = chat->variables.contains("tools");
-    const std::string_view source = has_tools ? prompts.tools_template_source() : prompts.template_source();
+    const std::string_view source = prompts.template_source(tools_of(*chat));
     for (const std::string& role : chat->roles) {
       if (!is_known(role, source)) lines[role].insert(r.line);
     }

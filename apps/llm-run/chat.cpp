@@ -278,14 +278,10 @@ int run_chat(const RunOptions& options) {
   install_signal_handlers();
   const std::unique_ptr<Model> model = load_model(options.model);
   PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
-  if (!prompts.has_template()) {
-    throw Error(ErrorKind::Notation, ErrorParts{.file = options.model.path,
-                                                .problem = "has no chat template; give one with --chat-template, e.g. "
-                                                           "chatml, or a text to complete with -p"});
-  }
+  prompts.require_template();
   prompts.say_what_is_lost();
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
-  ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
+  ChatSettings settings{.answer = resolve_answer_options(options, options.sampling, std::move(constraint), *model)};
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
   note_long_context(options, *model);
@@ -309,7 +305,7 @@ int run_chat(const RunOptions& options) {
                   .settings = std::move(settings),
                   .speculation = drafting.start(session)};
   shown = &state;
-  if (!prompts.system().empty()) state.talk.require_renders();  // a template may take no system text
+  prompts.require_system();
   return Chat(state).run(first);
 }
 

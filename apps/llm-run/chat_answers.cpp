@@ -150,7 +150,7 @@ void ChatAnswers::add_figures(Conversation::Answered answered, std::string seed)
 
 /// Its tokens ended inside of a character, which the answer goes on with: until now U+FFFD stood for it.
 void ChatAnswers::drop_unfinished_character(ChatMessage& begun) const {
-  StreamDecoder decoder(chat_.model.tokenizer(), false, StreamStart::Continuation);
+  StreamDecoder decoder(chat_.model.tokenizer(), StreamStart::Continuation);
   for (const Token t : begun.tokens) (void)decoder.push(t);
   std::string& text = begun.text.empty() ? begun.thinking : begun.text;
   if (decoder.in_character() && text.ends_with(utf8::kReplacement))

@@ -40,26 +40,20 @@ void ChatControls::set(const std::string& text) {
   if (text.empty()) return chat_.tell(list_settings(chat_.settings, chat_.prompts.thinking(), chat_.width()));
   const std::size_t space = std::min(text.find_first_of(" \t="), text.size());
   const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
-  const std::string given = text.substr(0, space), name = setting_name(given);
-  if (name == "stop" || name == "reverse_prompt" || name == "r") return stop(text.substr(value));
-  if (name == "parameter")
-    throw Error(ErrorKind::Usage, "/set takes the name itself: /set " + escaped(text.substr(value)));
-  if (name.starts_with("reasoning")) return set_reasoning(name, text.substr(value));
-  if (value == text.size()) {
-    return chat_.tell(show_setting(chat_.settings, chat_.prompts.thinking(), name, chat_.width()));
-  }
+  const std::string given = text.substr(0, space), name = setting_name(given), what = text.substr(value);
+  if (name == "parameter") throw Error(ErrorKind::Usage, "/set takes the name itself: /set " + escaped(what));
+  const std::string setting = known_setting(name);
+  if (setting == "stop") return stop(what);
+  if (setting == "reasoning_effort" && !what.empty()) return set_effort(what);
+  if (setting.starts_with("reasoning")) return think(what);
+  if (what.empty()) return chat_.tell(show_setting(chat_.settings, chat_.prompts.thinking(), name, chat_.width()));
   const Escapes escapes = chat_.options.escape ? Escapes::Processed : Escapes::Kept;
-  change_setting(chat_.settings, name, text.substr(value), {escapes, chat_.model.tokenizer(), given});
-  chat_.tell(name + " is " + text.substr(value) + "\n");
+  change_setting(chat_.settings, name, what, {escapes, chat_.model.tokenizer(), given});
+  chat_.tell(name + " is " + what + "\n");
 }
 
-void ChatControls::set_reasoning(const std::string& name, const std::string& value) {
-  if (name != "reasoning" && name != "reasoning_budget" && name != "reasoning_effort") {
-    throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) +
-                                      "\"; there are reasoning, reasoning_budget and reasoning_effort");
-  }
-  if (name != "reasoning_effort" || value.empty()) return think(value);
-  chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
+void ChatControls::set_effort(const std::string& value) {
+  chat_.prompts.set_reasoning_effort(reasoning_effort("/set reasoning_effort", value));
   chat_.tell(chat_.prompts.describe_thinking() + "\n");
 }
 

@@ -20,7 +20,7 @@ class ChatControls {
   void constrain(const ChatLine&);
 
  private:
-  void set_reasoning(const std::string& name, const std::string& value);
+  void set_effort(const std::string& value);
 
   ChatState& chat_;
 };

@@ -63,7 +63,7 @@ std::string token_list(std::span<const Token> tokens, const Tokenizer& tokenizer
   std::string text;
   std::size_t column = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const std::string one = std::to_string(i + 1) + ":\"" + escaped(tokenizer.piece(tokens[i], true)) + "\"";
+    const std::string one = std::to_string(i + 1) + ":\"" + escaped(tokenizer.spelling(tokens[i])) + "\"";
     const std::size_t columns = columns_of(one);
     const bool fits = column == 0 || column + 1 + columns <= width;
     if (column > 0) text += fits ? " " : "\n";
@@ -77,7 +77,7 @@ std::string alternatives(const Logprobs& l, const Tokenizer& tokenizer) {
   std::string table;
   const auto row = [&](const TokenLogprob& t, const char* mark) {
     table += mark + right(fixed_text(100 * std::exp(t.logprob), 2), 6) + " %  \"" +
-             escaped(tokenizer.piece(t.token, true)) + "\"\n";
+             escaped(tokenizer.spelling(t.token)) + "\"\n";
   };
   bool chosen_is_listed = false;
   for (const TokenLogprob& t : l.best) {

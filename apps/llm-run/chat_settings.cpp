@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "base/nearest.h"
 #include "base/shortest.h"
@@ -18,24 +20,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Beside those of sampling_parameters().
-struct OptionSetting {
-  std::string_view option, setting;
+/// One that is none of sampling_parameters(), by all its names: what reads and writes values knows it by the first.
+struct Setting {
+  std::string_view name;
+  std::string_view others;   ///< that /set takes as well, separated by spaces
+  std::string_view options;  ///< of the command line
+  std::string_view keys;     ///< in settings_json(), that the options set
+  std::string_view words;    ///< that its value may be
 };
-constexpr OptionSetting kOptionSettings[] = {{"--predict", "predict"},
-                                             {"--seed", "seed"},
-                                             {"--seed", "seed_drawn"},
-                                             {"--reverse-prompt", "stop"},
-                                             {"--reasoning", "reasoning"},
-                                             {"--reasoning-budget", "reasoning_budget"},
-                                             {"--reasoning-effort", "reasoning_effort"},
-                                             {"--samplers", "samplers"},
-                                             {"--sampler-seq", "samplers"},
-                                             {"--logit-bias", "logit_bias"},
-                                             {"--dry-sequence-breaker", "dry_sequence_breaker"},
-                                             {"--greedy", "temperature"},
-                                             {"--greedy", "mirostat"},
-                                             {"--greedy", "samplers"}};
+constexpr Setting kSettings[] = {{"predict", "n_predict n", "--predict", "predict", ""},
+                                 {"seed", "s", "--seed", "seed seed_drawn", ""},
+                                 {"stop", "reverse_prompt r", "--reverse-prompt", "stop", "off"},
+                                 {"reasoning", "", "--reasoning", "reasoning", "on off auto"},
+                                 {"reasoning_budget", "", "--reasoning-budget", "reasoning_budget", ""},
+                                 {"reasoning_effort", "", "--reasoning-effort", "reasoning_effort", ""},
+                                 {"greedy", "", "--greedy", "temperature mirostat samplers", "on off"},
+                                 {"samplers", "sampler_seq sampling_seq", "--samplers --sampler-seq", "samplers", ""},
+                                 {"logit_bias", "l", "--logit-bias", "logit_bias", "off"},
+                                 {"dry_sequence_breaker", "", "--dry-sequence-breaker", "dry_sequence_breaker", ""}};
+
+const Setting* find_setting(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kSettings), std::end(kSettings),
+                                         [&](const Setting& s) { return s.name == name || has_name(s.others, name); });
+  return found == std::end(kSettings) ? nullptr : found;
+}
+
+std::vector<std::string> words_in(std::string_view list) {
+  std::istringstream in{std::string(list)};
+  return {std::istream_iterator<std::string>(in), {}};
+}
 
 std::vector<std::string> names_of(const SamplingParameter& p) {
   std::vector<std::string> names{std::string(p.name)};
@@ -79,7 +92,11 @@ constexpr SetElsewhere kSetElsewhere[] = {
       throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) + "\"; " + s.how);
   }
   std::vector<std::string> known = setting_names();
-  known.insert(known.end(), {"sampler_seq", "reverse_prompt"});
+  for (const Setting& s : kSettings) {
+    for (std::string& other : words_in(s.others)) {
+      if (other.size() > 1) known.push_back(std::move(other));
+    }
+  }
   for (const SamplingParameter& p : sampling_parameters()) {
     for (std::string& n : names_of(p)) known.push_back(std::move(n));
   }
@@ -147,21 +164,6 @@ std::string setting_row(const std::string& name, const Json& value, std::size_t 
   return name + std::string(kColumn - name.size(), ' ') + folded(shown, width, kColumn) + "\n";
 }
 
-/// The name in settings_json() of one that change_setting() takes.
-std::string key_of(const std::string& name) {
-  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"predict n_predict n", "predict"},
-                                                                {"seed s", "seed"},
-                                                                {"samplers sampler_seq sampling_seq", "samplers"},
-                                                                {"logit_bias l", "logit_bias"},
-                                                                {"dry_sequence_breaker", "dry_sequence_breaker"}};
-  for (const auto& [names, key] : kKeys) {
-    if (has_name(names, name)) return key;
-  }
-  const SamplingParameter* p = find_parameter(name);
-  if (p == nullptr) refuse_name(name);
-  return std::string(p->name);
-}
-
 std::string bias_text(const SamplerOptions& options) {
   std::string text;
   for (const LogitBias& b : options.logit_bias) {
@@ -178,30 +180,36 @@ std::string setting_name(std::string_view given) {
   return text;
 }
 
+std::string known_setting(const std::string& name) {
+  if (const Setting* const setting = find_setting(name)) return std::string(setting->name);
+  if (const SamplingParameter* const p = find_parameter(name)) return std::string(p->name);
+  refuse_name(name);
+}
+
 std::vector<std::string> setting_names() {
-  std::vector<std::string> names{"predict",          "seed",   "stop",     "reasoning",  "reasoning_budget",
-                                 "reasoning_effort", "greedy", "samplers", "logit_bias", "dry_sequence_breaker"};
+  std::vector<std::string> names;
+  for (const Setting& s : kSettings) names.emplace_back(s.name);
   for (const SamplingParameter& p : sampling_parameters()) names.emplace_back(p.name);
   return names;
 }
 
 std::vector<std::string> setting_words(const std::string& name) {
-  if (name == "reasoning") return {"on", "off", "auto"};
   if (name == "reasoning_effort") return reasoning_efforts();
-  if (name == "greedy") return {"on", "off"};
-  if (name == "stop" || name == "logit_bias") return {"off"};
   if (name == "mirostat") return {"0", "1", "2"};
   std::vector<std::string> words;
   if (name == "samplers") {
     for (const SamplerKind kind : default_sampler_order()) words.emplace_back(llm::name(kind));
+  } else if (const Setting* const setting = find_setting(name)) {
+    words = words_in(setting->words);
   }
   return words;
 }
 
 std::vector<std::string> settings_of(const std::function<bool(const std::string& option)>& is_typed) {
   std::vector<std::string> names;
-  for (const OptionSetting& s : kOptionSettings) {
-    if (is_typed(std::string(s.option))) names.emplace_back(s.setting);
+  for (const Setting& s : kSettings) {
+    const std::vector<std::string> options = words_in(s.options), keys = words_in(s.keys);
+    if (std::any_of(options.begin(), options.end(), is_typed)) names.insert(names.end(), keys.begin(), keys.end());
   }
   for (const SamplingParameter& p : sampling_parameters()) {
     if (!p.options.empty() && is_typed(std::string(p.options.substr(0, p.options.find(',')))))
@@ -210,35 +218,33 @@ std::vector<std::string> settings_of(const std::function<bool(const std::string&
   return names;
 }
 
-void change_setting(ChatSettings& settings, const std::string& name, const std::string& text, const TextRules& rules) {
+void change_setting(ChatSettings& settings, const std::string& given, const std::string& text, const TextRules& rules) {
   SamplerOptions& sampling = settings.answer.sampling;
-  constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
-  if (name == "predict" || name == "n_predict" || name == "n") {
+  const std::string name = known_setting(given);
+  if (name == "predict") {
     settings.answer.max_tokens = parse_integer("predict", text, -1, kMaxInt32);
-  } else if (name == "seed" || name == "s") {
-    change_seed(settings, parse_integer("seed", text, -1, kMaxSeed));
+  } else if (name == "seed") {
+    change_seed(settings, parse_integer("seed", text, -1, std::numeric_limits<std::int64_t>::max()));
   } else if (name == "samplers") {
-    sampling.order = parse_sampler_names(text);
-  } else if (name == "sampler_seq" || name == "sampling_seq") {
-    sampling.order = parse_sampler_letters(text);
-  } else if (name == "logit_bias" || name == "l") {
+    sampling.order = given == name ? parse_sampler_names(text) : parse_sampler_letters(text);
+  } else if (name == "logit_bias") {
     change_bias(sampling, text, rules);
   } else if (name == "dry_sequence_breaker") {
     set_dry_breaker(sampling, text, rules.escapes);
   } else if (name == "greedy") {
     set_greedy(settings, text);
-  } else if (const SamplingParameter* p = find_parameter(name)) {
-    change_parameter(sampling, *p, text);
   } else {
-    refuse_name(name);
+    const SamplingParameter* const p = find_parameter(name);
+    check(p != nullptr, "a setting that other commands change");
+    change_parameter(sampling, *p, text);
   }
 }
 
-std::string show_setting(const ChatSettings& settings, const ThinkingSettings& thinking, const std::string& name,
+std::string show_setting(const ChatSettings& settings, const ThinkingSettings& thinking, const std::string& given,
                          std::size_t width) {
+  const std::string name = known_setting(given);
   if (name == "greedy") throw Error(ErrorKind::Usage, "greedy takes on or off: /set greedy on");
-  const std::string key = key_of(name);
-  return setting_row(key, settings_json(settings, thinking).at(key), width);
+  return setting_row(name, settings_json(settings, thinking).at(name), width);
 }
 
 std::string list_settings(const ChatSettings& settings, const ThinkingSettings& thinking, std::size_t width) {

@@ -26,6 +26,8 @@ struct ChatSettings {
 /// A setting's name as on the command line or in requests, in one spelling: "--top-k" is "top_k".
 std::string setting_name(std::string_view given);
 
+/// The first of the names of such a setting, which settings_json() has. Throws ErrorKind::Usage with the nearest one.
+std::string known_setting(const std::string& name);
 /// The names that /set takes, in one spelling, one of each setting.
 std::vector<std::string> setting_names();
 /// The words that such a setting's value may be, or, of samplers, one of its items.
@@ -34,8 +36,9 @@ std::vector<std::string> setting_words(const std::string& name);
 /// The names in settings_json() that options set, of which `is_typed` says whether they are on the command line.
 std::vector<std::string> settings_of(const std::function<bool(const std::string& option)>& is_typed);
 
-/// `name` is a setting_name(): top_k, temp, predict, seed, samplers, logit_bias. Throws ErrorKind::Usage with the
-/// nearest name or the range.
+/// `name` is a setting_name(): top_k, temp, predict, seed, samplers, logit_bias; but for stop
+/// and those of reasoning, which are other commands' to change. Throws ErrorKind::Usage with the nearest name or the
+/// range.
 void change_setting(ChatSettings&, const std::string& name, const std::string& value, const TextRules&);
 /// One of them, as list_settings() shows it. Throws as change_setting() does.
 std::string show_setting(const ChatSettings&, const ThinkingSettings&, const std::string& name, std::size_t width);

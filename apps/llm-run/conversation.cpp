@@ -154,7 +154,7 @@ Logprobs Conversation::explain(std::size_t n, std::size_t count) {
 void Conversation::save_cache(const std::string& path) const { save_state(path, model_, session_, sequence_, tokens_); }
 
 void Conversation::load_cache(const std::string& path) {
-  const StateFile file = StateFile::open(path, model_, session_);
+  const StateFile file = StateFile::open(path, model_, session_.cache_format());
   const std::int64_t n = std::min<std::int64_t>(static_cast<std::int64_t>(file.tokens().size()), context());
   session_.rewind(sequence_, 0);
   tokens_.clear();

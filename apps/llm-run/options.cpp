@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/output_file.h"
 #include "batch_state.h"
@@ -18,6 +19,7 @@
 #include "common/run_files.h"
 #include "common/settings.h"
 #include "doctor.h"
+#include "tuning.h"
 
 namespace llm::app {
 namespace {
@@ -203,6 +205,7 @@ void check_mode(RunOptions& o) {
   check_speculation_options(o.speculation);
   o.model.predicts = wants_prediction(o.speculation) && !o.batch.wanted();
   check_reasoning_options(o.chat.reasoning);
+  if (o.tune) refuse_given_threads(o.model);
   if (o.batch.wanted()) {
     if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
     if (o.chat.reasoning.show != ShowThinking::Auto)
@@ -217,13 +220,14 @@ void check_mode(RunOptions& o) {
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
   }
+  const bool plans_chat = o.dry_run && o.chat.interactive;
   if (wants_chat(o) && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-no-cnv completes a text: give it with -p or -f");
   }
   if (!o.chat.saved.empty() && !wants_chat(o)) {
     throw Error(ErrorKind::Usage, "--load goes on with a chat, and --dry-run and --explain-prompt begin none");
   }
-  if (wants_chat(o)) {
+  if (wants_chat(o) || plans_chat) {
     if (!o.prompt.reads_stdin()) will_read("the chat", "-");
     if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown)
       throw Error(ErrorKind::Usage, "--special is for one answer or a batch: in a chat its text would become messages");
@@ -254,11 +258,23 @@ TypedSettings typed_settings(const Command& cli) {
   return {.names = settings_of(is_typed), .system = is_typed("--system-prompt") || is_typed("--system-prompt-file")};
 }
 
+bool writes_file(const RunOptions& o) { return !o.batch.output.empty() && o.batch.output != "-"; }
+
 /// What is read and written beside the files that options name.
 void declare_more_files(const RunOptions& o) {
-  const bool batch_file = o.batch.wanted() && !o.batch.output.empty() && o.batch.output != "-";
-  if (batch_file) will_write("-o", state_path(o.batch.output));
+  if (o.batch.wanted() && writes_file(o)) will_write("-o", state_path(o.batch.output));
   if (!o.chat.saved.empty()) will_read("--load", cache_of_saved(o.chat.saved));
+}
+
+/// What could not be written in the end is refused before all else.
+void require_writable_files(const RunOptions& o) {
+  require_writable_cache(o.prompt_cache);
+  if (!o.dump_graph.empty()) require_openable(o.dump_graph);
+  if (!writes_file(o)) return;
+  require_openable(o.batch.output);
+  std::error_code unknown;
+  const bool keeps_state = !is_there(o.batch.output) || std::filesystem::is_regular_file(o.batch.output, unknown);
+  if (o.batch.wanted() && keeps_state) require_writable(state_path(o.batch.output));
 }
 
 }  // namespace
@@ -325,8 +341,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   o.chat.typed = typed_settings(cli);
   check_mode(o);
   say_what_does_nothing(o);
-  require_writable_cache(o.prompt_cache);
-  if (!o.dump_graph.empty()) require_openable(o.dump_graph);
+  require_writable_files(o);
   finish_texts(o);
   o.model.placement.room = {
       .context = o.context.size, .cache = o.context.cache, .batch_tokens = o.context.batch_tokens()};

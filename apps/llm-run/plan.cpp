@@ -117,7 +117,7 @@ int print_memory_plan(Model& model, const SessionOptions& options,
   });
 }
 
-std::optional<std::int64_t> context_of(Model& model, const SessionOptions& options) {
+std::optional<std::int64_t> context_that_fits(Model& model, const SessionOptions& options) {
   try {
     return choose_context(memory_request(model, options)).context;
   } catch (const Error& error) {

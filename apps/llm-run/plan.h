@@ -26,7 +26,7 @@ int print_memory_plan(Model&, const SessionOptions&,
                       const std::function<std::int64_t(std::int64_t context)>& positions);
 
 /// Positions of a sequence in such a session. Nothing where none can be made, which print_memory_plan() says.
-std::optional<std::int64_t> context_of(Model&, const SessionOptions&);
+std::optional<std::int64_t> context_that_fits(Model&, const SessionOptions&);
 
 struct BatchWork {
   std::size_t rows = 0;            ///< answers: a row may ask for several

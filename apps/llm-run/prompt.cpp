@@ -84,8 +84,8 @@ PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, c
   for (const std::string& json : options.template_kwargs) {
     read_chat_variables(json, "--chat-template-kwargs", given_);
   }
-  plain_ = choose(false);
-  with_tools_ = choose(true);
+  plain_ = choose(ToolsOffered::No);
+  with_tools_ = choose(ToolsOffered::Yes);
   if (!has_template()) refuse_without_template();
   switch_thinking();
 }
@@ -167,7 +167,7 @@ ReasoningOptions PromptMaker::reasoning_of(const ChatTemplate& made_by, std::str
   return o;
 }
 
-PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
+PromptMaker::Choice PromptMaker::choose(ToolsOffered tools) const {
   const ChatOptions& o = options_;
   if (o.format == ChatOptions::Format::Raw) return {};
   if (!o.template_file.empty()) {
@@ -184,8 +184,9 @@ PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
       throw;
     }
   }
-  if (auto found = ChatTemplate::from_file(metadata_, with_tools)) {
-    return {std::move(found), with_tools ? "the file's chat template for tools" : "the file's chat template"};
+  if (auto found = ChatTemplate::from_file(metadata_, tools)) {
+    return {std::move(found),
+            tools == ToolsOffered::Yes ? "the file's chat template for tools" : "the file's chat template"};
   }
   return {};
 }
@@ -201,6 +202,17 @@ void PromptMaker::refuse_without_template() const {
                 ErrorParts{.file = metadata_.file(),
                            .problem = "has no chat template; give one with --chat-template, e.g. chatml"});
   }
+}
+
+void PromptMaker::require_template() const {
+  if (has_template()) return;
+  throw Error(ErrorKind::Notation, ErrorParts{.file = metadata_.file(),
+                                              .problem = "has no chat template; give one with --chat-template, e.g. "
+                                                         "chatml, or a text to complete with -p"});
+}
+
+void PromptMaker::require_system() const {
+  if (!system_.empty()) (void)from_text({"a", {}});
 }
 
 void PromptMaker::say_what_is_lost() const {
@@ -267,7 +279,7 @@ const PromptMaker::Choice& PromptMaker::choice_for(const ChatInput& input) const
   if (!has_template()) {
     throw Error(ErrorKind::Notation, "messages need a chat template; give one with --chat-template, e.g. chatml");
   }
-  return input.tools.is_none() ? plain_ : with_tools_;
+  return choice_for(input.tools.is_none() ? ToolsOffered::No : ToolsOffered::Yes);
 }
 
 PromptText PromptMaker::text_from_chat(ChatInput input) const {
@@ -317,7 +329,7 @@ std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
     const std::string id = std::to_string(token);
     out += std::string(id.size() < 7 ? 7 - id.size() : 0, ' ') + id + "  " +
            padded(origin_name(prompt.tokens.sources[i].origin, raw), 8) + "  " +
-           padded(kind_name(tokenizer.kind(token)), 7) + "  \"" + escaped(tokenizer.piece(token, true)) + "\"\n";
+           padded(kind_name(tokenizer.kind(token)), 7) + "  \"" + escaped(tokenizer.spelling(token)) + "\"\n";
   }
   if (prompt.reasoning && prompt.reasoning->begins == ReasoningPhase::Inside) {
     out += "\nThe answer begins inside its thinking, which " + escaped(prompt.reasoning->markers.close) + " ends.\n";

@@ -28,17 +28,19 @@ class PromptMaker {
   PromptMaker(const ChatOptions&, const Metadata&, const Tokenizer&);
 
   bool has_template() const { return plain_.chosen.has_value(); }
-  bool reads(const std::string& variable) const { return has_template() && plain_.chosen->reads(variable); }
   /// The template may be another where a request offers tools.
-  bool reads(const std::string& variable, bool has_tools) const {
-    const auto& chosen = has_tools ? with_tools_.chosen : plain_.chosen;
+  bool reads(const std::string& variable, ToolsOffered tools = ToolsOffered::No) const {
+    const auto& chosen = choice_for(tools).chosen;
     return chosen && chosen->reads(variable);
   }
+  /// Throws ErrorKind::Notation if there is none.
+  void require_template() const;
+  /// Throws ErrorKind::Notation if there is a system text and the template takes none.
+  void require_system() const;
   /// Its Jinja text; empty without one.
-  std::string_view template_source() const { return plain_.chosen ? plain_.chosen->source() : std::string_view(); }
-  /// That of requests that offer tools.
-  std::string_view tools_template_source() const {
-    return with_tools_.chosen ? with_tools_.chosen->source() : std::string_view();
+  std::string_view template_source(ToolsOffered tools = ToolsOffered::No) const {
+    const auto& chosen = choice_for(tools).chosen;
+    return chosen ? chosen->source() : std::string_view();
   }
   /// What the options call it: "the file's chat template".
   const std::string& template_name() const { return plain_.name; }
@@ -71,7 +73,8 @@ class PromptMaker {
     std::optional<ChatTemplate> chosen;
     std::string name;
   };
-  Choice choose(bool with_tools) const;
+  Choice choose(ToolsOffered) const;
+  const Choice& choice_for(ToolsOffered tools) const { return tools == ToolsOffered::Yes ? with_tools_ : plain_; }
   const Choice& choice_for(const ChatInput&) const;
   void switch_thinking();
   ReasoningOptions reasoning_of(const ChatTemplate&, std::string_view prompt) const;

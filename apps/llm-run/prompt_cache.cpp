@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "common/messages.h"
-#include "runtime/state_file.h"
 
 namespace llm::app {
 
@@ -42,14 +41,18 @@ bool has_cache_to_read(const PromptCacheOptions& o) {
   return !just_made;
 }
 
+std::optional<StateFile> open_cache(const PromptCacheOptions& o, Model& model, const CacheFormat& format) {
+  if (!has_cache_to_read(o)) return std::nullopt;
+  return StateFile::open(o.file, model, format);
+}
+
 std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> prompt) {
-  if (!has_cache_to_read(options_)) return 0;
-  const StateFile file = StateFile::open(options_.file, model_, session_);
-  stored_.assign(file.tokens().begin(), file.tokens().end());
-  const auto same = std::mismatch(stored_.begin(), stored_.end(), prompt.begin(), prompt.end()).first - stored_.begin();
+  if (!stored_) return 0;
+  const std::span<const Token> stored = stored_->tokens();
+  const auto same = std::mismatch(stored.begin(), stored.end(), prompt.begin(), prompt.end()).first - stored.begin();
   // The logits after the last token are not in the file.
   const std::int64_t n = std::min<std::int64_t>(same, static_cast<std::int64_t>(prompt.size()) - 1);
-  file.restore(session_, sequence, n);
+  stored_->restore(session_, sequence, n);
   return n;
 }
 
@@ -63,7 +66,8 @@ void PromptCache::keep(SequenceId sequence, std::span<const Token> prompt, const
   if (options_.all) tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
   // Of a prompt whose reading was stopped there is less, and the last token of an answer is not evaluated.
   tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(session_.length(sequence))));
-  if (tokens.empty() || (tokens.size() <= stored_.size() && std::equal(tokens.begin(), tokens.end(), stored_.begin())))
+  const std::span<const Token> stored = stored_ ? stored_->tokens() : std::span<const Token>();
+  if (tokens.empty() || (tokens.size() <= stored.size() && std::equal(tokens.begin(), tokens.end(), stored.begin())))
     return;
   session_.rewind(sequence, static_cast<std::int64_t>(tokens.size()));
   save_state(options_.file, model_, session_, sequence, tokens);

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "answer_json.h"
-#include "answer_options.h"
 #include "answer_output.h"
 #include "answer_prompt.h"
+#include "base/error.h"
 #include "base/machine.h"
 #include "common/app.h"
 #include "common/events.h"
@@ -20,14 +20,15 @@
 #include "common/output.h"
 #include "common/progress.h"
 #include "common/signals.h"
-#include "constrain/grammar.h"
-#include "constrain/token_masks.h"
 #include "form_warning.h"
 #include "graph/print.h"
+#include "plan.h"
+#include "prepared_answer.h"
 #include "profile.h"
 #include "prompt.h"
 #include "prompt_cache.h"
 #include "runtime/generator.h"
+#include "runtime/memory_budget.h"
 #include "runtime/programs.h"
 #include "timing_text.h"
 
@@ -61,10 +62,7 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
-  prompts.say_what_is_lost();
-  Prompt prompt = prompts.from_text({text, {}});
-  add_prefill(prompt, options.output.prefill, *tokenizer);
-  warn_of_lost_bytes(prompt, *tokenizer);
+  Prompt prompt = make_prompt(options, prompts, *tokenizer, text);
   if (prompt.reasoning) {
     ReasoningParser begun(prompt.reasoning->markers, prompt.reasoning->begins);
     (void)begun.push(options.output.prefill);
@@ -92,17 +90,6 @@ std::string timing(double load_seconds, std::int64_t cached, const GenerateResul
   return "load " + fixed_text(load_seconds, 1) + "s · " +
          timing_text(r, cached > 0 ? std::optional(cached) : std::nullopt) + " · peak " +
          bytes_text(peak_resident_bytes()) + seed + " · stop: " + stop;
-}
-
-void say_choices(Model& model, const RunOptions& options) {
-  note_long_context(options, model);
-  const ThreadChoice threads = default_threads();
-  verbose(model.backend().describe());
-  verbose("threads: " + (options.model.threads > 0
-                             ? std::to_string(options.model.threads) + (options.tune ? " (--tune)" : " (-t)")
-                             : std::to_string(threads.threads) + " (" + threads.reason + ")"));
-  verbose("model: " + model.dims().architecture + ", " + number_text(model.parameter_count()) +
-          " parameters, weights " + bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
 }
 
 /// Behind the answer: among its words a line would be in the way.
@@ -137,46 +124,6 @@ void show_prompt(const Prompt& prompt) {
   show(stderr_is_terminal() ? terminal_safe(prompt.text.text) : prompt.text.text);
 }
 
-struct Asked {
-  std::string prompt;
-  Clock::duration awaited;  ///< whoever writes it: no part of the time to load
-  std::optional<Grammar> grammar;
-};
-
-/// What is known before the model is loaded.
-Asked read_asked(const RunOptions& options) {
-  const Clock::time_point begin = Clock::now();
-  mention_unread_stdin(options.prompt);
-  std::string prompt = read_prompt(options.prompt);
-  const Clock::duration awaited = Clock::now() - begin;
-  return {std::move(prompt), awaited, compile_constraint(options.constraint)};
-}
-
-Prompt make_prompt(const RunOptions& options, const Model& model, const std::string& text) {
-  const PromptMaker prompts(options.chat, model.file().metadata(), model.tokenizer());
-  prompts.say_what_is_lost();
-  Prompt prompt = prompts.from_text({text, {}});
-  add_prefill(prompt, options.output.prefill, model.tokenizer());
-  warn_of_lost_bytes(prompt, model.tokenizer());
-  verbose("prompt: " + (prompt.made_by.empty() ? "raw text" : "by " + prompt.made_by));
-  return prompt;
-}
-
-AnswerOptions settings_for(const Prompt& prompt, const RunOptions& options, std::optional<Grammar> grammar,
-                           const Model& model) {
-  std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), model) : nullptr;
-  AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), model);
-  settings.reasoning = prompt.reasoning;
-  if (settings.reasoning) settings.reasoning->begun = options.output.prefill;
-  return settings;
-}
-
-SessionOptions session_beside(const Drafting& drafting, const RunOptions& options, const Model& model) {
-  SessionOptions session = session_options(options, model);
-  session.beside = drafting.memory();
-  return session;
-}
-
 /// The prompt as the session has room for it, shown where that is wanted.
 Prompt fitted(Prompt prompt, const RunOptions& options, const Session& session) {
   fit_prompt(prompt, options.context, session.context(), options.max_tokens);
@@ -187,8 +134,8 @@ Prompt fitted(Prompt prompt, const RunOptions& options, const Session& session) 
 /// All that an answer is made with.
 class SingleAnswer {
  public:
-  /// What may be refused is refused here. All must outlive it.
-  SingleAnswer(const RunOptions&, Model&, Prompt, AnswerOptions, Clock::time_point start);
+  /// What may still be refused is refused here. The options must outlive it.
+  SingleAnswer(const RunOptions&, PreparedAnswer, Clock::time_point start);
   /// The exit code.
   int run(double load_seconds);
 
@@ -202,8 +149,9 @@ class SingleAnswer {
   void tell_figures(const GenerateResult&, double load_seconds) const;
 
   const RunOptions& options_;
+  PreparedAnswer made_;
   Model& model_;
-  Drafting drafting_;
+  Drafting& drafting_;
   Session session_;
   const Prompt prompt_;
   PromptCache cache_;
@@ -214,16 +162,16 @@ class SingleAnswer {
   bool said_ = false;  ///< the answer has text
 };
 
-SingleAnswer::SingleAnswer(const RunOptions& options, Model& model, Prompt prompt, AnswerOptions settings,
-                           Clock::time_point start)
+SingleAnswer::SingleAnswer(const RunOptions& options, PreparedAnswer made, Clock::time_point start)
     : options_(options),
-      model_(model),
-      drafting_(options.speculation, options.model, model, options.context.cache),
-      session_(model, session_beside(drafting_, options, model)),
-      prompt_(fitted(std::move(prompt), options, session_)),
-      cache_(options.prompt_cache, model, session_),
+      made_(std::move(made)),
+      model_(*made_.model),
+      drafting_(*made_.drafting),
+      session_(model_, made_.session),
+      prompt_(fitted(std::move(*made_.prompt), options, session_)),
+      cache_(options.prompt_cache, std::move(made_.cache), model_, session_),
       sequence_(session_.create()),
-      generation_(generate_options(options, std::move(settings), prompt_, session_.context(), start)) {
+      generation_(generate_options(options, std::move(made_.settings), prompt_, session_.context(), start)) {
   generation_.cached = cache_.take(sequence_, prompt_.tokens.ids);
 }
 
@@ -325,20 +273,27 @@ void SingleAnswer::tell_figures(const GenerateResult& result, double load_second
 
 int answer_prompt(const RunOptions& options, Clock::time_point start) {
   Asked asked = read_asked(options);
+  const Clock::duration awaited = asked.awaited;
   install_signal_handlers();
   if (options.explain_prompt) {
-    explain_prompt(options, asked.prompt);
+    explain_prompt(options, *asked.prompt);
     return 0;
   }
-  const std::unique_ptr<Model> model = load_model(options.model);
-  Prompt prompt = make_prompt(options, *model, asked.prompt);
-  if (!options.dump_graph.empty())
-    dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.tokens.ids.size()));
-  say_choices(*model, options);
-  AnswerOptions settings = settings_for(prompt, options, std::move(asked.grammar), *model);
-  SingleAnswer answer(options, *model, std::move(prompt), std::move(settings), start);
+  PreparedAnswer made = prepare_answer(options, std::move(asked), LoadOptions::Weights::Load);
+  if (!options.dump_graph.empty()) dump_graph(*made.model, options.dump_graph, std::ssize(made.prompt->tokens.ids));
+  SingleAnswer answer(options, std::move(made), start);
   redirect_stdout(options.batch.output);  // from here on nothing is refused any more
-  return answer.run(seconds_since(start + asked.awaited));
+  return answer.run(seconds_since(start + awaited));
+}
+
+int plan_answer(const RunOptions& options) {
+  PreparedAnswer made = prepare_answer(options, read_asked(options), LoadOptions::Weights::Leave);
+  if (made.prompt) write_stdout(plan_line("prompt", number_text(made.prompt->tokens.ids.size()) + " tokens"));
+  const int code = print_memory_plan(*made.model, made.session, made.drafting->memory_text());
+  if (code != 0 || !made.prompt) return code;
+  const ContextChoice chosen = choose_context(memory_request(*made.model, made.session));
+  fit_prompt(*made.prompt, options.context, chosen.context, options.max_tokens);
+  return 0;
 }
 
 }  // namespace llm::app

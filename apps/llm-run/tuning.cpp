@@ -191,6 +191,8 @@ void use(ModelOptions& options, Choice choice, const std::string& why) {
       ", " + why);
 }
 
+bool gives_threads(const ModelOptions& o) { return o.threads > 0 || o.prompt_threads > 0; }
+
 /// The program that would run the model, as far as it can be told without loading it.
 bool runs_on_cpu(const Placement& p) {
   if (!p.backend.empty()) return p.backend == "cpu";
@@ -199,14 +201,16 @@ bool runs_on_cpu(const Placement& p) {
 
 }  // namespace
 
+void refuse_given_threads(const ModelOptions& options) {
+  if (!gives_threads(options)) return;
+  throw Error(ErrorKind::Usage, "--tune measures how many threads are best, -t and -tb say it: leave these out");
+}
+
 bool tune_threads(ModelOptions& options, Tune wish) {
-  const bool given = options.threads > 0 || options.prompt_threads > 0;
   const bool measuring = wish == Tune::Measure;
-  if (measuring && given)
-    throw Error(ErrorKind::Usage, "--tune measures how many threads are best, -t and -tb say it: leave these out");
   std::error_code none;
   const fs::path cache = folder();
-  if (given || (!measuring && (cache.empty() || !fs::exists(cache, none)))) return false;
+  if (gives_threads(options) || (!measuring && (cache.empty() || !fs::exists(cache, none)))) return false;
   if (!runs_on_cpu(options.placement)) {
     if (measuring) note("--tune has nothing to choose: only the backend cpu depends on threads");
     return false;

@@ -10,8 +10,10 @@ enum class Tune {
   Measure,     ///< some seconds, then as above
 };
 
+/// Throws ErrorKind::Usage if threads that are to be measured are given.
+void refuse_given_threads(const ModelOptions&);
 /// Sets the threads of options that leave them open; true if it did. Says on stderr what they were set to. Only the cpu
-/// backend has such a choice. Throws ErrorKind::Usage if they are to be measured and are given.
+/// backend has such a choice.
 bool tune_threads(ModelOptions&, Tune);
 
 }  // namespace llm::app

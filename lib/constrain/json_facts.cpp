@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "constrain/json_format.h"
+#include "constrain/schema_keywords.h"
 
 namespace llm {
 namespace {
@@ -13,72 +14,6 @@ namespace {
 constexpr std::pair<std::string_view, unsigned> kTypeNames[] = {
     {"null", kNullType},     {"boolean", kBooleanType}, {"integer", kIntegerType}, {"number", kNumberTypes},
     {"string", kStringType}, {"array", kArrayType},     {"object", kObjectType}};
-
-/// Keywords that the reader follows.
-const std::set<std::string_view> kFollowed = {"type",
-                                              "enum",
-                                              "const",
-                                              "nullable",
-                                              "minLength",
-                                              "maxLength",
-                                              "pattern",
-                                              "format",
-                                              "minimum",
-                                              "maximum",
-                                              "exclusiveMinimum",
-                                              "exclusiveMaximum",
-                                              "multipleOf",
-                                              "items",
-                                              "prefixItems",
-                                              "additionalItems",
-                                              "minItems",
-                                              "maxItems",
-                                              "contains",
-                                              "minContains",
-                                              "maxContains",
-                                              "uniqueItems",
-                                              "properties",
-                                              "patternProperties",
-                                              "additionalProperties",
-                                              "required",
-                                              "propertyNames",
-                                              "minProperties",
-                                              "maxProperties",
-                                              "unevaluatedProperties",
-                                              "unevaluatedItems",
-                                              "allOf",
-                                              "anyOf",
-                                              "oneOf",
-                                              "not",
-                                              "$ref"};
-/// Keywords that say nothing about which values are valid.
-const std::set<std::string_view> kAnnotations = {
-    "title",          "description", "default", "examples",    "example",     "deprecated",
-    "readOnly",       "writeOnly",   "$schema", "$id",         "id",          "$anchor",
-    "$dynamicAnchor", "$comment",    "$defs",   "definitions", "$vocabulary", "discriminator",
-    "externalDocs",   "xml",         "if",      "then",        "else"};  // `if` matters with the others: see
-                                                                         // merge_keywords
-/// Keywords that say something which is not enforced here.
-const std::set<std::string_view> kUnsupported = {"dependentRequired", "dependentSchemas", "dependencies",
-                                                 "$dynamicRef",       "$recursiveRef",    "$recursiveAnchor",
-                                                 "extends",           "disallow",         "divisibleBy"};
-
-/// The draft that a keyword came with, where `$schema` may declare an older one.
-constexpr std::pair<std::string_view, int> kSince[] = {{"allOf", 4},
-                                                       {"anyOf", 4},
-                                                       {"oneOf", 4},
-                                                       {"not", 4},
-                                                       {"multipleOf", 4},
-                                                       {"minProperties", 4},
-                                                       {"maxProperties", 4},
-                                                       {"const", 6},
-                                                       {"contains", 6},
-                                                       {"propertyNames", 6},
-                                                       {"minContains", 2019},
-                                                       {"maxContains", 2019},
-                                                       {"prefixItems", 2020},
-                                                       {"unevaluatedItems", 2019},
-                                                       {"unevaluatedProperties", 2019}};
 
 constexpr const char* kNoneBeyond = "doubles do not tell numbers beyond it apart; an inclusive bound can be enforced";
 constexpr std::size_t kMostReferences = 100;
@@ -273,18 +208,23 @@ void FactsReader::merge_keywords(State& state, const Schema& s) {
 }
 
 void FactsReader::note_unknown_keywords(const Schema& s) {
+  using Use = SchemaKeyword::Use;
+  const auto note = [&](const std::string& key, const std::string& what) {
+    if (!noted_.insert(s.pointer + "/" + key).second) return;
+    warnings_.push_back(
+        {"schema-keyword", "JSON schema, " + escaped(s.pointer, 120) + ": \"" + escaped(key) + "\" " + what});
+  };
   for (const auto& [key, value] : s.node->items()) {
-    if (kUnsupported.count(key) > 0) problem(s, key, "this keyword is not supported");
-    const bool of_openapi = key == "nullable";
-    const bool known =
-        of_openapi ? !s.draft : kFollowed.count(key) > 0 || kAnnotations.count(key) > 0 || kUnsupported.count(key) > 0;
-    if (known || key.starts_with("x-") || !noted_.insert(s.pointer + "/" + key).second) continue;
-    const bool standard = key.starts_with("content");  // contentMediaType, contentEncoding, contentSchema
-    warnings_.push_back({"schema-keyword", "JSON schema, " + escaped(s.pointer, 120) + ": \"" + escaped(key) +
-                                               (standard     ? "\" describes texts; it restricts none, by the standard"
-                                                : of_openapi ? "\" is OpenAPI's, no keyword of " + s.draft->name() +
-                                                                   ", which $schema declares; it has no effect"
-                                                             : "\" is no keyword of JSON Schema; it has no effect")});
+    const SchemaKeyword* const known = find_schema_keyword(key);
+    if (known == nullptr) {
+      if (!key.starts_with("x-")) note(key, "is no keyword of JSON Schema; it has no effect");
+    } else if (known->use == Use::Refused) {
+      problem(s, key, "this keyword is not supported");
+    } else if (known->use == Use::OfTexts) {
+      note(key, "describes texts; it restricts none, by the standard");
+    } else if (known->use == Use::OfOpenApi && s.draft) {
+      note(key, "is OpenAPI's, no keyword of " + s.draft->name() + ", which $schema declares; it has no effect");
+    }
   }
 }
 
@@ -303,9 +243,8 @@ const Json* FactsReader::find(const Schema& s, const char* keyword) {
 }
 
 bool FactsReader::is_newer_than_draft(const Schema& s, std::string_view keyword) {
-  return s.draft && std::any_of(std::begin(kSince), std::end(kSince), [&](const auto& known) {
-           return known.first == keyword && known.second > s.draft->number;
-         });
+  const SchemaKeyword* const known = find_schema_keyword(keyword);
+  return s.draft && known != nullptr && known->since > s.draft->number;
 }
 
 /// Where it widens what an older draft allows.

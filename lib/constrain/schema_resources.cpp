@@ -3,39 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "constrain/schema_keywords.h"
 #include "constrain/uri_reference.h"
 
 namespace llm {
 namespace {
 
-/// Keywords that hold a schema or a list of them, and those that hold schemas by name. What others hold is no schema,
-/// even if it looks like one.
-constexpr std::string_view kSchemas[] = {"additionalItems",
-                                         "additionalProperties",
-                                         "allOf",
-                                         "anyOf",
-                                         "contains",
-                                         "contentSchema",
-                                         "else",
-                                         "if",
-                                         "items",
-                                         "not",
-                                         "oneOf",
-                                         "prefixItems",
-                                         "propertyNames",
-                                         "then",
-                                         "unevaluatedItems",
-                                         "unevaluatedProperties"};
-constexpr std::string_view kSchemasByName[] = {
-    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
-
 /// Of a document whose schema has no absolute URI: what it is relative to.
 constexpr std::string_view kNoBase = "schema:///";
-
-template <std::size_t N>
-bool is_named(const std::string_view (&keywords)[N], std::string_view key) {
-  return std::find(std::begin(keywords), std::end(keywords), key) != std::end(keywords);
-}
 
 std::string unescaped_part(std::string_view part) {
   std::string out;
@@ -123,16 +98,19 @@ SchemaResources::SchemaResources(const Json& document, std::optional<SchemaDraft
 }
 
 void SchemaResources::index(const Schema& schema) {
+  using Holds = SchemaKeyword::Holds;
   if (!schema.node->is_object()) return;
   Schema at = schema;
   index_names(at);
   for (const auto& [key, value] : at.node->items()) {
+    const SchemaKeyword* const known = find_schema_keyword(key);
+    const Holds holds = known != nullptr ? known->holds : Holds::Data;
     const std::string inside = at.pointer + "/" + escaped_part(key);
-    if (is_named(kSchemasByName, key) && value.is_object()) {
+    if (holds == Holds::SchemasByName && value.is_object()) {
       for (const auto& [name, one] : value.items()) index(inner(at, one, inside + "/" + escaped_part(name)));
-    } else if (is_named(kSchemas, key) && value.is_array()) {
+    } else if (holds == Holds::Schemas && value.is_array()) {
       for (std::size_t i = 0; i < value.size(); ++i) index(inner(at, value[i], inside + "/" + std::to_string(i)));
-    } else if (is_named(kSchemas, key)) {
+    } else if (holds == Holds::Schemas) {
       index(inner(at, value, inside));
     }
   }

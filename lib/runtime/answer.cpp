@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "constrain/constraint.h"
 #include "runtime/logit_scan.h"
 
@@ -66,7 +67,7 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
       options_(std::move(options)),
       sampler_(sampling_of(options_, tokenizer_), options_.row, breakers_of(options_, tokenizer_)),
       // Text that must have a form begins with its own first byte, even if the prompt ends inside of a character.
-      decoder_(tokenizer_, false, options_.constraint ? StreamStart::Continuation : StreamStart::Beginning),
+      decoder_(tokenizer_, options_.constraint ? StreamStart::Continuation : StreamStart::Beginning),
       matcher_(options_.stop_strings),
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
@@ -152,14 +153,15 @@ bool Answer::ends(Token token) {
 /// The text of a control token, where it is shown.
 std::string Answer::shown(Token token) const {
   const bool wanted = options_.control_tokens == AnswerOptions::ControlTokens::Shown;
-  return wanted && tokenizer_.kind(token) == TokenKind::Control ? tokenizer_.piece(token, true) : std::string();
+  return wanted && tokenizer_.kind(token) == TokenKind::Control ? tokenizer_.spelling(token) : std::string();
 }
 
 void Answer::add(Token token) {
   sampler_.accept(token);
   tokens_.push_back(token);
+  const std::size_t begin = begin_of(token);
   take_in(token);
-  mark_text_end();
+  mark_text_end(begin);
   if (ended()) return;
   if (form_holds() && constraint_->must_end()) return end(StopReason::EndOfGeneration);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);
@@ -262,9 +264,21 @@ bool Answer::allow(std::span<const float> logits, std::span<const std::uint64_t>
   return any;
 }
 
-void Answer::mark_text_end() {
+/// A character that the token leaves broken stands before it, as U+FFFD.
+std::size_t Answer::begin_of(Token token) const {
+  const bool breaks = decoder_.in_character() && !decoder_.goes_on_in_character(token);
+  return searched_bytes_ + (breaks ? utf8::kReplacement.size() : 0);
+}
+
+void Answer::mark_text_end(std::size_t begin) {
   const bool inside = decoder_.in_character() || (thinking_ && thinking_->closing());
-  text_ends_.push_back({searched_bytes_, inside});
+  text_ends_.push_back({begin, searched_bytes_, inside});
+}
+
+std::vector<std::size_t> Answer::text_offsets() const {
+  std::vector<std::size_t> offsets;
+  for (const TextEnd& end : text_ends_) offsets.push_back(end.begin);
+  return offsets;
 }
 
 /// The text before a stop string is what was given out. Of the tokens those count that end with it or before, and one

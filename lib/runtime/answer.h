@@ -76,6 +76,9 @@ class Answer {
   std::span<const Logprobs> token_logprobs() const { return logprobs_; }
   /// How many of tokens() come before the stop string that ended it, if one did and its text was taken.
   std::size_t text_tokens() const;
+  /// Where each of tokens() begins in the text, in bytes, if there is no thinking: a token that goes on with a
+  /// character begins where that does, even if the prompt began it.
+  std::vector<std::size_t> text_offsets() const;
   /// Of an answer that has ended and whose text was taken: it has the form that it must have, to its end.
   bool form_is_whole() const;
   /// Of tokens(), those of the thinking and its marks.
@@ -91,6 +94,7 @@ class Answer {
   };
   /// Where the text stands after a token.
   struct TextEnd {
+    std::size_t begin;           ///< of the token, as text_offsets() has it
     std::size_t searched_bytes;  ///< of the answer, that stop strings were looked for in
     bool inside;                 ///< of a character, or of what may become the mark that ends the thinking
   };
@@ -105,7 +109,8 @@ class Answer {
   void take_in(Token);
   enum class StopText : std::uint8_t { None, OfAnswer, Mark };  ///< Mark: the one that ends the thinking
   void stop_at(StopText);
-  void mark_text_end();
+  std::size_t begin_of(Token) const;
+  void mark_text_end(std::size_t begin);
   void give_out(const ReasoningParser::Parts&);
   void search(const std::string& text);
   void add_answer(const std::string& text);

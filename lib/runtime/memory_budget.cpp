@@ -171,21 +171,29 @@ std::int64_t pool_blocks(const ContextRequest& r, std::int64_t context, std::int
 
 namespace {
 
-void require_whole_blocks(std::string_view side, DType type, int head_dim) {
+std::optional<CacheMisfit> misfit(CacheMisfit::Side side, DType type, int head_dim) {
   const int block = static_cast<int>(info(type).block_elems);
-  if (head_dim % block == 0) return;
-  throw Error(ErrorKind::Usage, "cached " + std::string(side) + " cannot be " + std::string(name(type)) +
-                                    ": the model's heads of " + number_text(head_dim) + " are not whole blocks of " +
-                                    number_text(block) + "; choose f8_e4m3, f16, bf16 or f32");
+  if (head_dim % block == 0) return std::nullopt;
+  return CacheMisfit{side, std::string("cached ") + (side == CacheMisfit::Side::Keys ? "keys" : "values") +
+                               " cannot be " + std::string(name(type)) + ": the model's heads of " +
+                               number_text(head_dim) + " are not whole blocks of " + number_text(block) +
+                               "; choose f8_e4m3, f16, bf16 or f32"};
 }
 
 }  // namespace
 
+std::optional<CacheMisfit> find_misfit(std::span<const CacheType> caches, CacheFormat format) {
+  for (const CacheType& c : caches) {
+    if (auto found = misfit(CacheMisfit::Side::Keys, format.k, c.head_dim_k)) return found;
+    if (auto found = misfit(CacheMisfit::Side::Values, format.v, c.head_dim_v)) return found;
+  }
+  return std::nullopt;
+}
+
 std::uint64_t bytes_per_position(std::span<const CacheType> caches, CacheFormat format) {
+  if (const auto found = find_misfit(caches, format)) throw Error(ErrorKind::Usage, found->problem);
   std::uint64_t bytes = 0;
   for (const CacheType& c : caches) {
-    require_whole_blocks("keys", format.k, c.head_dim_k);
-    require_whole_blocks("values", format.v, c.head_dim_v);
     bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
              TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,12 @@ std::vector<CacheType> cache_types(const Graph&);
 std::vector<RecurrentType> recurrent_types(const Graph&);
 /// Bytes of a slot that holds all of them.
 std::uint64_t bytes_per_state(std::span<const RecurrentType>);
+/// Keys or values of which a format cannot hold the heads, since they are no whole blocks of it.
+struct CacheMisfit {
+  enum class Side : std::uint8_t { Keys, Values } side;
+  std::string problem;  ///< what to say of it
+};
+std::optional<CacheMisfit> find_misfit(std::span<const CacheType>, CacheFormat);
 /// Bytes of all layers' keys and values at one position. Throws ErrorKind::Usage if heads are no whole blocks of the
 /// format.
 std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);

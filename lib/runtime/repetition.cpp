@@ -114,7 +114,7 @@ SequenceBreakers find_sequence_breakers(const Tokenizer& tokenizer, std::span<co
   constexpr std::size_t kLongestTail = 20;  // bounds the search at each token of a history
   SequenceBreakers breakers;
   for (Token t = 0; t < static_cast<Token>(tokenizer.n_vocab()); ++t) {
-    const std::string piece = tokenizer.piece(t, true);
+    const std::string piece = tokenizer.spelling(t);
     for (const std::string& text : strings) {
       if (text.empty()) continue;
       if (piece.find(text) != std::string::npos) {

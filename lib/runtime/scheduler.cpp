@@ -213,6 +213,7 @@ void Scheduler::tell(RunningRow& r) {
                        .tokens = {answer.tokens().begin(), answer.tokens().end()},
                        .text_tokens = answer.text_tokens(),
                        .logprobs = {answer.token_logprobs().begin(), answer.token_logprobs().end()},
+                       .text_offsets = answer.text_offsets(),
                        .text = std::move(last.text),
                        .thinking = std::move(last.thinking),
                        .thinking_tokens = answer.thinking_tokens(),

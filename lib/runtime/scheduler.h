@@ -37,9 +37,10 @@ struct BatchResult {
   StopReason reason = StopReason::Cancelled;
   /// Why the row failed: a numeric fault, a prompt that is too long, a constraint that cannot be met. The others go on.
   std::optional<Error> error;
-  std::vector<Token> tokens;       ///< generated, without the end token
-  std::size_t text_tokens = 0;     ///< of these, before a stop string that ended it
-  std::vector<Logprobs> logprobs;  ///< of each of tokens, if they were asked for
+  std::vector<Token> tokens;              ///< generated, without the end token
+  std::size_t text_tokens = 0;            ///< of these, before a stop string that ended it
+  std::vector<Logprobs> logprobs;         ///< of each of tokens, if they were asked for
+  std::vector<std::size_t> text_offsets;  ///< of each of tokens: Answer::text_offsets()
   std::string text, thinking;
   std::int64_t thinking_tokens = 0;  ///< of tokens
   std::int64_t shared_tokens = 0;    ///< of the prompt, taken from a row before it

@@ -36,23 +36,18 @@ MappedFile map(const std::filesystem::path& path) {
 /// Whose numbers these are.
 struct Owner {
   std::string model, model_name, backend, cache;
-  std::uint64_t block_positions = kBlockPositions, block_bytes = 0;
-  std::uint64_t bytes_per_state = 0;  ///< of recurrent layers
 };
 
 std::string_view magic_of(const Session& session) { return session.bytes_per_state() > 0 ? kRecurrentMagic : kMagic; }
 
-Owner owner_of(Model& model, const Session& session) {
-  const CacheFormat& format = session.cache_format();
+Owner owner_of(Model& model, const CacheFormat& format) {
   std::string backend(model.backend().name());
   if (const std::string_view variant = model.backend().variant(); !variant.empty())
     backend += ", " + std::string(variant);
   return {.model = model.fingerprint(),
           .model_name = model.title(),
           .backend = std::move(backend),
-          .cache = std::string(name(format.k)) + "/" + std::string(name(format.v)),
-          .block_bytes = session.cache_block_bytes(),
-          .bytes_per_state = session.bytes_per_state()};
+          .cache = std::string(name(format.k)) + "/" + std::string(name(format.v))};
 }
 
 class Writer {
@@ -138,9 +133,6 @@ void require_owner(const std::filesystem::path& path, const Owner& made, const O
   if (made.model != here.model) differs("the model", made.model_name, here.model_name);
   if (made.backend != here.backend) differs("backend", made.backend, here.backend);
   if (made.cache != here.cache) differs("types", made.cache, here.cache);
-  if (made.block_positions != here.block_positions || made.block_bytes != here.block_bytes ||
-      made.bytes_per_state != here.bytes_per_state)
-    refuse(path, "was written by another version of this program: remove it");
 }
 
 std::size_t blocks_for(std::size_t tokens) {
@@ -186,34 +178,35 @@ void save_state(const std::filesystem::path& path, Model& model, const Session& 
                 std::span<const Token> tokens) {
   require_state_or_nothing(path);
   check(session.length(sequence) == static_cast<std::int64_t>(tokens.size()), "the tokens are those of the sequence");
-  const Owner owner = owner_of(model, session);
+  const Owner owner = owner_of(model, session.cache_format());
+  const std::uint64_t block_bytes = session.cache_block_bytes(), bytes_per_state = session.bytes_per_state();
   Writer out(path);
   out.bytes(std::as_bytes(std::span(magic_of(session))));
   for (const std::string* t : {&owner.model, &owner.model_name, &owner.backend, &owner.cache}) out.text(*t);
-  out.number(owner.block_positions);
-  out.number(owner.block_bytes);
-  if (owner.bytes_per_state > 0) out.number(owner.bytes_per_state);
+  out.number(std::uint64_t{kBlockPositions});
+  out.number(block_bytes);
+  if (bytes_per_state > 0) out.number(bytes_per_state);
   out.number(static_cast<std::uint64_t>(tokens.size()));
   for (const Token t : tokens) out.number(static_cast<std::int32_t>(t));
-  std::vector<std::byte> block(owner.block_bytes);
+  std::vector<std::byte> block(block_bytes);
   for (std::size_t i = 0; i < blocks_for(tokens.size()); ++i) {
     session.read_block(sequence, i, block);
     out.bytes(block);
   }
-  if (owner.bytes_per_state > 0) write_states(out, session, sequence);
+  if (bytes_per_state > 0) write_states(out, session, sequence);
   out.finish();
 }
 
-StateFile StateFile::open(const std::filesystem::path& path, Model& model, const Session& session) {
-  StateFile state(map(path));
+StateFile StateFile::open(const std::filesystem::path& path, Model& model, const CacheFormat& format) {
+  StateFile state(path, map(path));
   Reader in(path, checked_content(path, state.file_.bytes()));
   const bool recurrent = begins_with(in.bytes(kMagic.size()), kRecurrentMagic);
   Owner made;
   for (std::string* t : {&made.model, &made.model_name, &made.backend, &made.cache}) *t = in.text();
-  made.block_positions = in.number<std::uint64_t>();
-  made.block_bytes = in.number<std::uint64_t>();
-  if (recurrent) made.bytes_per_state = in.number<std::uint64_t>();
-  require_owner(path, made, owner_of(model, session));
+  state.block_positions_ = in.number<std::uint64_t>();
+  state.block_bytes_ = in.number<std::uint64_t>();
+  if (recurrent) state.bytes_per_state_ = in.number<std::uint64_t>();
+  require_owner(path, made, owner_of(model, format));
   const auto n = in.number<std::uint64_t>();
   if (n > in.left() / sizeof(std::int32_t)) refuse(path, "ends too early");
   for (std::uint64_t i = 0; i < n; ++i) {
@@ -223,12 +216,12 @@ StateFile StateFile::open(const std::filesystem::path& path, Model& model, const
   }
   state.first_block_ = in.offset();
   if (recurrent) {
-    (void)in.bytes(blocks_for(n) * made.block_bytes);
+    (void)in.bytes(blocks_for(n) * state.block_bytes_);
     state.remembered_ = read_lengths(path, in, n);
     state.first_state_ = in.offset();
   }
   const std::uint64_t rest =
-      recurrent ? state.remembered_.size() * made.bytes_per_state : blocks_for(n) * made.block_bytes;
+      recurrent ? state.remembered_.size() * state.bytes_per_state_ : blocks_for(n) * state.block_bytes_;
   if (in.left() != rest) refuse(path, "has not the size that its tokens ask for");
   return state;
 }
@@ -237,6 +230,8 @@ void StateFile::restore(Session& session, SequenceId sequence, std::int64_t n) c
   check(n >= 0 && n <= static_cast<std::int64_t>(tokens_.size()), "as many tokens as the file has");
   if (n == 0) return;
   const std::size_t bytes = session.cache_block_bytes(), state = session.bytes_per_state();
+  if (block_positions_ != kBlockPositions || block_bytes_ != bytes || bytes_per_state_ != state)
+    refuse(path_, "was written by another version of this program: remove it");
   session.restore(sequence,
                   {.tokens = tokens().first(static_cast<std::size_t>(n)),
                    .block = [&](std::size_t i) { return file_.bytes().subspan(first_block_ + i * bytes, bytes); },

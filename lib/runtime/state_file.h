@@ -23,16 +23,19 @@ class StateFile {
  public:
   /// Throws ErrorKind::Usage, naming the file, for one that is damaged (its checksum is wrong), that is none, or that
   /// another model, backend or format of the cache made.
-  static StateFile open(const std::filesystem::path&, Model&, const Session&);
+  static StateFile open(const std::filesystem::path&, Model&, const CacheFormat&);
 
   std::span<const Token> tokens() const { return tokens_; }
-  /// Gives an empty sequence the first `n` of the tokens.
+  /// Gives an empty sequence the first `n` of the tokens. Throws ErrorKind::Usage if another version of this program
+  /// wrote blocks of another size.
   void restore(Session&, SequenceId, std::int64_t n) const;
 
  private:
-  explicit StateFile(MappedFile file) : file_(std::move(file)) {}
+  StateFile(std::filesystem::path path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::filesystem::path path_;
   MappedFile file_;
   std::vector<Token> tokens_;
+  std::uint64_t block_positions_ = 0, block_bytes_ = 0, bytes_per_state_ = 0;
   std::size_t first_block_ = 0;           ///< offset
   std::vector<std::int64_t> remembered_;  ///< lengths of the sequence that it has states of
   std::size_t first_state_ = 0;

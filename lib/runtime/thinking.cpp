@@ -15,7 +15,7 @@ std::vector<Token> encode_behind(const Tokenizer& tokenizer, std::string_view te
   const std::vector<Token> all = tokenizer.encode(std::string(kBefore).append(text), kBare);
   std::string begun;
   for (auto t = all.begin(); t != all.end(); ++t) {
-    begun += tokenizer.piece(*t, true);
+    begun += tokenizer.spelling(*t);
     if (begun.ends_with(kBefore)) return {t + 1, all.end()};
   }
   return tokenizer.encode(text, kBare);
@@ -116,7 +116,7 @@ ReasoningParser::Parts Thinking::accept(Token token, std::string text) {
   const ReasoningPhase before = phase();
   const bool was_put_in = queued_ < queue_.size() && queue_[queued_] == token;
   if (was_put_in) ++queued_;
-  if (is_mark(token)) text += tokenizer_.piece(token, true);
+  if (is_mark(token)) text += tokenizer_.spelling(token);
   if (!text.empty()) last_ = text.back();
   ReasoningParser::Parts parts = parser_.push(text);
   count(before);

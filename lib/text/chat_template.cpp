@@ -391,8 +391,9 @@ jinja::Now parse_now(std::string_view iso) {
   return now;
 }
 
-std::optional<ChatTemplate> ChatTemplate::from_file(const Metadata& metadata, bool with_tools) {
-  const std::string key = named_key(with_tools && metadata.has(named_key(kToolUse)) ? kToolUse : kDefault);
+std::optional<ChatTemplate> ChatTemplate::from_file(const Metadata& metadata, ToolsOffered tools) {
+  const std::string key =
+      named_key(tools == ToolsOffered::Yes && metadata.has(named_key(kToolUse)) ? kToolUse : kDefault);
   if (!metadata.has(key)) return std::nullopt;
   return ChatTemplate(metadata.get<std::string_view>(key), {metadata.file(), key_subject(key)});
 }

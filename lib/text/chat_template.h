@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,9 @@ jinja::Now local_time(std::chrono::system_clock::time_point);
 /// "2025-07-10", "2025-07-10T12:00" or "2025-07-10T12:00:30", with a "Z" or not. Throws ErrorKind::Usage.
 jinja::Now parse_now(std::string_view iso);
 
+/// Whether a conversation has tools to offer, for which a file may have a template of its own.
+enum class ToolsOffered : std::uint8_t { No, Yes };
+
 class ChatTemplate {
  public:
   ChatTemplate(std::string_view source, jinja::TemplateName name)
@@ -48,7 +52,7 @@ class ChatTemplate {
 
   /// The default template of a file, or where there are tools its template "tool_use" if it has one; nothing if the
   /// file has none.
-  static std::optional<ChatTemplate> from_file(const Metadata&, bool with_tools);
+  static std::optional<ChatTemplate> from_file(const Metadata&, ToolsOffered);
   /// A template of the file's by name ("default" is the unnamed one), or one of those that everybody knows. Throws
   /// ErrorKind::Usage that lists both if there is no such name.
   static ChatTemplate by_name(const Metadata*, std::string_view name);

@@ -3,13 +3,11 @@
 
 namespace llm {
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool with_special, StreamStart start)
-    : tokenizer_(tokenizer),
-      with_special_(with_special),
-      drop_space_(start == StreamStart::Beginning && tokenizer.adds_space_prefix()) {}
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, StreamStart start)
+    : tokenizer_(tokenizer), drop_space_(start == StreamStart::Beginning && tokenizer.adds_space_prefix()) {}
 
 std::string StreamDecoder::push(Token token) {
-  std::string piece = tokenizer_.piece(token, with_special_);
+  std::string piece = tokenizer_.piece(token);
   if (piece.empty()) return finish();
   if (drop_space_ && !piece.empty()) {
     if (piece.front() == ' ') piece.erase(0, 1);
@@ -37,6 +35,10 @@ std::string StreamDecoder::finish() {
   std::string out(held_.empty() ? std::string_view() : utf8::kReplacement);  // at most one incomplete sequence is held
   held_.clear();
   return out;
+}
+
+bool StreamDecoder::goes_on_in_character(Token next) const {
+  return in_character() && utf8::unit_at(held_ + tokenizer_.piece(next), 0).length > held_.size();
 }
 
 }  // namespace llm

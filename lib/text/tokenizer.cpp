@@ -63,29 +63,33 @@ std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text
   return fragments;
 }
 
-std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+/// BOS and EOS go around the fragments of a text of so many bytes.
+void Tokenizer::encode_text(std::span<const Fragment> fragments, std::size_t bytes, AddSpecial add,
+                            TokenSink& sink) const {
   const SpecialTokens& special = vocabulary_->special;
+  const bool adds = add == AddSpecial::AsFileSays;
+  const bool has_bos = !fragments.empty() && fragments.front().token == special.bos;
+  const bool has_eos = !fragments.empty() && fragments.back().token == special.eos;
+  if (adds && special.add_bos && !has_bos) sink.push(special.bos, 0);
+  encode_fragments(fragments, sink);
+  if (adds && special.add_eos && !has_eos) sink.push(special.eos, bytes);
+}
+
+std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   const TextSpan everything{0, text.size()};
   const std::span<const TextSpan> plain(&everything, options.parse_special ? 0 : 1);
   const std::vector<Fragment> fragments = find_fragments(text, plain, PlainStretches::AnyUserDefined);
   TokenSink sink(TokenSink::Places::Dropped);
   sink.reserve(text.size() / 4 + 8);
-  if (options.add_special && special.add_bos) sink.push(special.bos, 0);
-  encode_fragments(fragments, sink);
-  if (options.add_special && special.add_eos) sink.push(special.eos, text.size());
+  encode_text(fragments, text.size(), options.add_special ? AddSpecial::AsFileSays : AddSpecial::Never, sink);
   return std::move(sink.ids());
 }
 
 EncodedPrompt Tokenizer::encode(const PromptText& prompt, AddSpecial add) const {
   check_spans(prompt);
-  const SpecialTokens& special = vocabulary_->special;
   const std::vector<Fragment> fragments = find_fragments(prompt.text, prompt.user, PlainStretches::NoMarkup);
-  const bool has_bos = !fragments.empty() && fragments.front().token == special.bos;
-  const bool has_eos = !fragments.empty() && fragments.back().token == special.eos;
   TokenSink sink(TokenSink::Places::Kept);
-  if (add == AddSpecial::AsFileSays && special.add_bos && !has_bos) sink.push(special.bos, 0);
-  encode_fragments(fragments, sink);
-  if (add == AddSpecial::AsFileSays && special.add_eos && !has_eos) sink.push(special.eos, prompt.text.size());
+  encode_text(fragments, prompt.text.size(), add, sink);
   EncodedPrompt out;
   out.ids = std::move(sink.ids());
   out.sources = sources_of(out.ids, sink.ends(), prompt.user);
@@ -108,7 +112,7 @@ std::map<std::uint8_t, std::size_t> Tokenizer::lost_bytes(std::string_view text,
   }
   if (lost.empty()) return lost;
   for (const Token token : ids) {  // those of tokens that have several bytes
-    for (const char c : piece(token, true)) {
+    for (const char c : spelling(token)) {
       const auto found = lost.find(static_cast<std::uint8_t>(c));
       if (found != lost.end() && --found->second == 0) lost.erase(found);
     }
@@ -156,11 +160,11 @@ bool Tokenizer::is_end_of_generation(Token token) const { return std::ranges::bi
 
 std::span<const Token> Tokenizer::end_tokens() const { return vocabulary_->end_tokens; }
 
-void Tokenizer::append_piece(Token token, bool with_special, std::string& out) const {
+void Tokenizer::append_piece(Token token, ControlText control, std::string& out) const {
   switch (kind(token)) {
     case TokenKind::Control:
     case TokenKind::Unknown:
-      if (with_special) out += vocabulary_->text(token);
+      if (control == ControlText::Given) out += vocabulary_->text(token);
       return;
     case TokenKind::Unused:
       return;
@@ -175,23 +179,33 @@ void Tokenizer::append_piece(Token token, bool with_special, std::string& out) c
   }
 }
 
-std::string Tokenizer::piece(Token token, bool with_special) const {
+std::string Tokenizer::piece(Token token) const {
   std::string out;
-  append_piece(token, with_special, out);
+  append_piece(token, ControlText::Left, out);
   return out;
 }
 
-std::string Tokenizer::decode(std::span<const Token> tokens, bool with_special) const {
+std::string Tokenizer::spelling(Token token) const {
+  std::string out;
+  append_piece(token, ControlText::Given, out);
+  return out;
+}
+
+std::string Tokenizer::joined(std::span<const Token> tokens, ControlText control) const {
   std::string out;
   bool beginning = adds_space_prefix();
   for (const Token token : tokens) {
-    append_piece(token, with_special, out);
+    append_piece(token, control, out);
     if (!beginning || out.empty()) continue;
     if (out.front() == ' ') out.erase(0, 1);
     beginning = false;
   }
   return out;
 }
+
+std::string Tokenizer::decode(std::span<const Token> tokens) const { return joined(tokens, ControlText::Left); }
+
+std::string Tokenizer::spelling(std::span<const Token> tokens) const { return joined(tokens, ControlText::Given); }
 
 std::string Tokenizer::describe() const { return vocabulary_->model + details() + ", " + counted(n_vocab(), "token"); }
 

@@ -31,8 +31,11 @@ enum class TokenKind : std::uint8_t {
   Byte = 6
 };
 
+/// Whether BOS and EOS are added as the file's flags ask; never twice where the text has them already.
+enum class AddSpecial : std::uint8_t { AsFileSays, Never };
+
 struct EncodeOptions {
-  bool add_special = true;  ///< BOS/EOS as the file's flags ask
+  bool add_special = true;  ///< AddSpecial::AsFileSays
   /// Text of control tokens becomes those tokens; false: it is plain text, and that of user-defined ones becomes them.
   bool parse_special = true;
 };
@@ -63,9 +66,6 @@ struct TokenSource {
   TokenOrigin origin = TokenOrigin::Rule;
   TextSpan bytes;  ///< of the text; empty, at the place where the token was put in, for Rule
 };
-
-/// Whether BOS and EOS are added as the file's flags ask; never twice where the text has them already.
-enum class AddSpecial : std::uint8_t { AsFileSays, Never };
 
 struct EncodedPrompt {
   std::vector<Token> ids;
@@ -113,9 +113,12 @@ class Tokenizer {
   std::span<const Token> end_tokens() const;  ///< all of these, ascending
   /// The vocabulary starts a text with a space that is no part of it: decoding drops the one at the beginning.
   bool adds_space_prefix() const;
-  /// The bytes that a token stands for in text; control tokens give nothing unless `with_special`.
-  std::string piece(Token, bool with_special = false) const;
-  std::string decode(std::span<const Token>, bool with_special = false) const;
+  /// The bytes that a token stands for in text; control tokens give nothing.
+  std::string piece(Token) const;
+  std::string decode(std::span<const Token>) const;
+  /// The same, and of control tokens their text.
+  std::string spelling(Token) const;
+  std::string spelling(std::span<const Token>) const;
   /// In words, for `llm-inspect show`: e.g. "gpt2, pre-tokenizer llama-bpe, 128256 tokens".
   std::string describe() const;
 
@@ -141,10 +144,13 @@ class Tokenizer {
   /// Follows the model's name in describe(), e.g. ", pre-tokenizer qwen2".
   virtual std::string details() const { return {}; }
 
+  void encode_text(std::span<const Fragment>, std::size_t bytes, AddSpecial, TokenSink&) const;
   std::vector<Fragment> find_fragments(std::string_view text, std::span<const TextSpan> plain, PlainStretches) const;
   std::vector<TokenSource> sources_of(std::span<const Token>, std::span<const std::uint32_t> ends,
                                       std::span<const TextSpan> user) const;
-  void append_piece(Token, bool with_special, std::string& out) const;
+  enum class ControlText : std::uint8_t { Left, Given };
+  void append_piece(Token, ControlText, std::string& out) const;
+  std::string joined(std::span<const Token>, ControlText) const;
 
   std::unique_ptr<const Vocabulary> vocabulary_;
   std::unique_ptr<const SpecialMatcher> specials_;
@@ -156,8 +162,7 @@ enum class StreamStart : std::uint8_t { Beginning, Continuation };
 /// Joins the pieces of a stream of tokens and gives out whole UTF-8 sequences only.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false,
-                         StreamStart start = StreamStart::Beginning);
+  explicit StreamDecoder(const Tokenizer& tokenizer, StreamStart start = StreamStart::Beginning);
   /// Text that became complete with this token; may be empty. Bytes that can never become UTF-8 come out as U+FFFD; no
   /// character goes on behind a token without text.
   std::string push(Token);
@@ -165,10 +170,11 @@ class StreamDecoder {
   std::string finish();
   /// The tokens so far end inside of a character.
   bool in_character() const { return !held_.empty(); }
+  /// ... which such a token goes on with; another one leaves it broken.
+  bool goes_on_in_character(Token) const;
 
  private:
   const Tokenizer& tokenizer_;
-  bool with_special_;
   bool drop_space_;  ///< the next piece that is not empty loses its leading space
   std::string held_;
 };

@@ -133,6 +133,10 @@ TEST_CASE("tokenize takes bytes exactly", "[apps]") {
   const std::string spm = write_model(folder, tiny_model(), "spm.gguf");
   CHECK(ids_of(spm, folder, "abc") == Ids{1, 259, 264});
   CHECK(ids_of(spm, folder, "abc", {"--no-bos"}) == Ids{259, 264});
+  // One that is there already is the only one, as in a prompt; as plain text it is none.
+  CHECK(ids_of(spm, folder, "<s>abc") == Ids{1, 259, 264});
+  CHECK(ids_of(spm, folder, "<s>abc", {"--no-bos"}) == Ids{1, 259, 264});
+  CHECK(ids_of(spm, folder, "<s>", {"--no-parse-special"}) == Ids{1, 259, 3 + '<', 3 + 's', 3 + '>'});
   CHECK(ids_of(spm, folder, std::string("\0\xfe", 2), {"--no-bos"}) == Ids{259, 3, 3 + 0xfe});
 }
 

@@ -462,6 +462,23 @@ TEST_CASE("completions say where in the text each token begins") {
   CHECK(before.starts_with(text));
 }
 
+TEST_CASE("where a prompt ends inside a character, its text and offsets begin with that") {
+  const Bench bench(tiny_model({.context = 400, .tokenizer = TinyTokenizer::Bpe}));  // a byte's id is its value
+  const auto choice_of = [&](const std::string& ids, const std::string& next) {
+    const auto input = bench.file("in.jsonl", R"({"temperature":0,"logprobs":0,"max_tokens":4,"prompt":)" + ids +
+                                                  R"(,"logit_bias":{")" + next + R"(":100}})");
+    return Json(parse_lines(bench({"--batch", input.string()}).out).at(0)["response"]["body"]["choices"][0]);
+  };
+  // F0 9F 98 98 is U+1F618; no character begins with 98.
+  const Json whole = choice_of("[97,240,159]", "152");
+  CHECK(whole["text"] == "\U0001F618\uFFFD\uFFFD");
+  CHECK(whole["logprobs"]["tokens"] == Json::parse(R"(["bytes:\\x98","bytes:\\x98","bytes:\\x98","bytes:\\x98"])"));
+  CHECK(whole["logprobs"]["text_offset"] == Json::parse("[0,0,1,2]"));
+  const Json broken = choice_of("[97,240,159]", "97");
+  CHECK(broken["text"] == "\uFFFDaaaa");
+  CHECK(broken["logprobs"]["text_offset"] == Json::parse("[1,2,3,4]"));
+}
+
 TEST_CASE("templates read the time at which a batch began, also when it goes on") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", R"({"id":"a","messages":[{"role":"user","content":"abc"}]})"
@@ -947,6 +964,14 @@ TEST_CASE("a dry run refuses what the run would refuse of its output") {
   CHECK(bench({"--batch", input.string(), "-o", out.string(), "--dry-run"}).code == 2);
   CHECK(bench({"--batch", input.string(), "-o", bench.path("no/out.jsonl").string(), "--dry-run"}).code == 8);
   CHECK(bench({"--batch", input.string(), "-o", bench.path("new.jsonl").string(), "--dry-run"}).code == 0);
+  // Results cannot go on later without a state.
+  std::filesystem::create_directory(bench.path("other.jsonl.state"));
+  for (const std::vector<std::string>& dry : {std::vector<std::string>{}, {"--dry-run"}}) {
+    const Outcome o = bench(with({"--batch", input.string(), "-o", bench.path("other.jsonl").string()}, dry));
+    CHECK(o.code == 8);
+    CHECK(contains(o.err, "other.jsonl.state: cannot be created: Is a directory"));
+    CHECK(o.out.empty());
+  }
   CHECK_FALSE(std::filesystem::exists(bench.path("new.jsonl")));
 }
 

@@ -180,6 +180,7 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
            {"/set logit_bais 1+1", "did you mean logit_bias?"},
            {"/set sampler top_k", "did you mean samplers?"},
            {"/set reverse-promt x", "did you mean reverse_prompt?"},
+           {"/set reasoning-effrt low", "did you mean reasoning_effort?"},
            {"/set samplers top_j", "top_j"},
            {"/set logit-bias 99999999-inf", "option logit-bias: token 99999999 is not in the vocabulary"},
            {"/set --logit-bias x", "option --logit-bias: \"x\" is not TOKEN_ID+BIAS"},

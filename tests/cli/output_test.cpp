@@ -142,7 +142,9 @@ TEST_CASE("options of the output that make no sense are refused") {
   refused({"--prefill", "a", "--regex", "a+"}, "--prefill together with a grammar");
   refused({"--max-time", "-1"}, "--max-time");
   refused({"--on-overflow", "panic"}, "\"panic\" is not error, shift or truncate");
-  refused({"-ctk", "q8_0"}, "cached keys cannot be Q8_0: the model's heads of 8 are not whole blocks of 32");
+  refused({"-ctk", "q8_0"},
+          "tiny.gguf: cached keys cannot be Q8_0: the model's heads of 8 are not whole blocks of 32; choose "
+          "f8_e4m3, f16, bf16 or f32 for --cache-type-k");
   refused({"-ctv", "f17"}, "\"f17\" is not f32, f16, bf16, f8_e4m3, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1");
   CHECK(contains(bench({"-i", "--max-time=1"}).err, "--max-time is for one answer, not for a chat"));
   for (const char* option :

@@ -592,6 +592,54 @@ TEST_CASE("a dry run refuses what the run would refuse") {
   CHECK(bench({"--dry-run", "--regex", "("}).code == 6);
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == bench({"-p", "a", "-n", "1", "-l", "99999+1"}).code);
   CHECK(bench({"--dry-run", "-l", "99999+1"}).code == 2);
+
+  const std::string takes_no_system =
+      "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system text') }}{% endif %}{% endfor "
+      "%}";
+  const std::string notes = bench.file("notes", "my notes").string(), other = bench.path("other.gguf").string(),
+                    state = bench.path("other.state").string(), broken = bench.file("broken", "{% if %}").string(),
+                    narrow = bench.file("narrow", takes_no_system).string();
+  tiny_model({.layers = 1, .context = 1000}).write(other);
+  REQUIRE(bench({"-m", other, "-p", "ab", "-n", "1", "--prompt-cache", state}).code == 0);
+  const auto error_in = [](const Outcome& o) {
+    const std::size_t at = o.err.find("error[");
+    return at == std::string::npos ? "" : o.err.substr(at, o.err.find('\n', at) - at);
+  };
+  struct Case {
+    std::vector<std::string> words;
+    int code;
+  };
+  for (const Case& c : {Case{{"-o", bench.path("none/out").string()}, 8},
+                        {{"-o", bench.path("").string()}, 8},
+                        {{"--prompt-cache", notes}, 2},
+                        {{"--prompt-cache", state}, 2},
+                        {{"-t", "1", "--tune"}, 2},
+                        {{"-tb", "1", "--tune"}, 2},
+                        {{"-sys", "short"}, 6},
+                        {{"--chat-template-file", broken}, 6},
+                        {{"-i"}, 6},
+                        {{"-i", "--chat-template", "chatml", "--prefill", "a"}, 2},
+                        {{"-i", "--chat-template", "chatml", "--special"}, 2},
+                        {{"-i", "--chat-template", "chatml", "--prompt-cache", state}, 2},
+                        {{"-i", "--chat-template-file", narrow, "-sys", "short"}, 6}}) {
+    const Outcome real = bench(with({"-p", "a", "-n", "1"}, c.words));
+    INFO(real.err);
+    CHECK(real.code == c.code);
+    REQUIRE_FALSE(error_in(real).empty());
+    for (const std::vector<std::string>& prompt : {std::vector<std::string>{"-p", "a"}, {}}) {
+      const Outcome dry = bench(with(with({"--dry-run"}, prompt), c.words));
+      CHECK(dry.code == c.code);
+      CHECK(error_in(dry) == error_in(real));
+      CHECK(dry.out.empty());
+    }
+  }
+  // What is sound is planned, and nothing is written.
+  const std::string cache = bench.path("new.state").string(), out = bench.path("new.txt").string();
+  CHECK(bench({"--dry-run", "-p", "a", "-o", out, "--prompt-cache", cache}).code == 0);
+  CHECK(bench({"--dry-run", "-i", "--chat-template", "chatml", "-sys", "short"}).code == 0);
+  CHECK(bench({"--dry-run", "-m", other, "--prompt-cache", state}).code == 0);
+  CHECK_FALSE(std::filesystem::exists(cache));
+  CHECK_FALSE(std::filesystem::exists(out));
 }
 
 TEST_CASE("a dry run tells what the run would tell, once") {

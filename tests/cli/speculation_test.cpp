@@ -114,6 +114,30 @@ TEST_CASE("a draft model changes nothing but time", "[speculation]") {
   CHECK(timings["draft_n_accepted"] >= 75);  // the draft model does not know of --ignore-eos
 }
 
+TEST_CASE("a cache that a draft model's heads do not fit is refused by its file", "[speculation]") {
+  const TempDir folder;
+  const TinyOptions wide{.layers = 2, .n_embd = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = 1000};
+  const std::string model = (folder / "wide.gguf").string(), draft = (folder / "narrow.gguf").string();
+  tiny_model(wide).write(model);
+  tiny_model({.head_dim = 8, .context = 1000}).write(draft);
+  const SpeculationBench bench(model);
+  const auto refused = [&](const std::vector<std::string>& words, std::string_view part) {
+    for (const auto& run : {std::vector<std::string>{"-no-cnv", "-p", "c", "-n", "2"}, {"--dry-run"}}) {
+      const Outcome o = bench(with(run, words));
+      INFO(o.err);
+      CHECK(o.code == 2);
+      CHECK(contains(o.err, part));
+      CHECK(o.out.empty());
+    }
+  };
+  refused({"-md", draft, "-ctv", "q8_0"},
+          draft +
+              ": cached values cannot be Q8_0: the model's heads of 8 are not whole blocks of 32; choose f8_e4m3, "
+              "f16, bf16 or f32 for --cache-type-v");
+  refused({"-md", draft, "-ctk", "q4_0"}, draft + ": cached keys cannot be Q4_0");
+  CHECK(bench({"-no-cnv", "-p", "c", "-n", "2", "-ctk", "q8_0", "-ctv", "q8_0"}).code == 0);
+}
+
 TEST_CASE("the same chat with and without drafts", "[speculation]") {
   const TempDir folder;
   const auto typed =

@@ -457,6 +457,12 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   grammar_from_json_schema(R"({"type":"object","properties":{"a":{"requird":["b"],"x-note":1}}})", warnings);
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0].text, contains("#/properties/a: \"requird\" is no keyword"));
+  // Draft 2020-12, validation, section 8 has three keywords for contents, and no others.
+  warnings.clear();
+  grammar_from_json_schema(R"({"type":"string","contentMediaType":"text/plain","contentKind":"x"})", warnings);
+  REQUIRE(warnings.size() == 2);
+  CHECK_THAT(warnings[0].text, contains("#: \"contentMediaType\" describes texts; it restricts none"));
+  CHECK_THAT(warnings[1].text, contains("#: \"contentKind\" is no keyword"));
 }
 
 TEST_CASE("lengths beside patterns, formats and listed values", "[schema]") {

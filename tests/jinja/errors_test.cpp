@@ -45,6 +45,19 @@ TEST_CASE("errors name line and column, counted in characters, and show the line
   at("{{ raise_exception('Roles must alternate: ' ~ l) }}", "line 1, column 19", "Roles must alternate: [1]");
 }
 
+TEST_CASE("whether a macro has varargs goes by the order of Jinja's nodes", "[errors]") {
+  // As Jinja 3.1.6: the condition of a loop comes behind its body, the filter of a block too, a target before all.
+  const std::string head = "{% macro m() %}", tail = "{% endmacro %}{{ m(2) }}";
+  CHECK(text_of(head + "{% for x in [1] if varargs %}{{ x }}{% endfor %}" + tail) == "1");
+  for (const std::string& body :
+       std::vector<std::string>{"{% for x in [1] if varargs %}{% set varargs = 0 %}{{ x }}{% endfor %}",
+                                "{% for varargs in varargs %}{{ varargs }}{% endfor %}",
+                                "{% filter replace(varargs|string, 'b') %}{% set varargs = 0 %}x{% endfilter %}"}) {
+    INFO(body);
+    CHECK(error_of(head + body + tail).find("macro 'm' takes not more than 0 argument") != std::string::npos);
+  }
+}
+
 TEST_CASE("errors name the template, excerpt the line and never pass control characters on", "[errors]") {
   try {
     jinja::Template("first\nsecond \x1b {{ a b }} third", {"model.gguf", "key \"tokenizer.chat_template\""});

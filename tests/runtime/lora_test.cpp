@@ -343,7 +343,7 @@ TEST_CASE("a state is refused where the adapters or their scales are others", "[
   const auto open = [&](const std::vector<AdapterFile>& adapters) {
     const auto model = bench.load(adapters);
     const Session session(*model, {.context = 256});
-    (void)StateFile::open(state, *model, session);
+    (void)StateFile::open(state, *model, session.cache_format());
   };
   save({{a, 0.5f}});
   CHECK_NOTHROW(open({{a, 0.5f}}));

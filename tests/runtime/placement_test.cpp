@@ -447,14 +447,14 @@ TEST_CASE("a saved cache belongs to its placement", "[placement]") {
   const auto again = load(placement);
   Session other(*again, {.context = 256, .sequences = 2});
   const SequenceId restored = other.create();
-  StateFile::open(path, *again, other).restore(other, restored, 100);
+  StateFile::open(path, *again, other.cache_format()).restore(other, restored, 100);
   CHECK(same_bits(logits_in_chunks(other, restored, rest, 20), expected));
 
   for (const PlacementOptions& p : {PlacementOptions{.layers = 3, .host_experts = PlacementOptions::kAll},
                                     PlacementOptions{.layers = 2}, PlacementOptions{}}) {
     const auto elsewhere = load(p);
     Session there(*elsewhere, {.context = 256, .sequences = 2});
-    const Error e = error_of([&] { StateFile::open(path, *elsewhere, there); });
+    const Error e = error_of([&] { StateFile::open(path, *elsewhere, there.cache_format()); });
     CHECK(contains(e.what(), "holds the cache of backend \"device and cpu, device from layer 2"));
   }
 }

@@ -316,7 +316,7 @@ TEST_CASE("a saved cache belongs to its split", "[placement]") {
   save_state(path, *model, session, id, tokens);
   const auto other = load(split({1, 3}));
   Session there(*other, {.context = 256});
-  CHECK(contains(error_of([&] { StateFile::open(path, *other, there); }).what(),
+  CHECK(contains(error_of([&] { StateFile::open(path, *other, there.cache_format()); }).what(),
                  "holds the cache of backend \"2 x device, device from layers 0, 2"));
 }
 

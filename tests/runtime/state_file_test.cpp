@@ -62,7 +62,7 @@ TEST_CASE("what follows a restored beginning has the bits of a whole evaluation"
       all.insert(all.end(), rest.begin(), rest.end());
       Session fresh(*s.model, options), restored(*s.model, options);
       const std::vector<float> expected = logits_in_chunks(fresh, fresh.create(), all, 512);
-      const StateFile file = StateFile::open(path, *s.model, restored);
+      const StateFile file = StateFile::open(path, *s.model, restored.cache_format());
       REQUIRE(std::ranges::equal(file.tokens(), s.tokens));
       (void)restored.create();  // other blocks than those it was saved from
       const SequenceId first = 0;
@@ -89,12 +89,12 @@ TEST_CASE("a damaged state is refused wherever it is damaged") {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     write_bytes(path, damaged);
-    CHECK_THROWS_WITH(StateFile::open(path, *s.model, session), contains("state"));
+    CHECK_THROWS_WITH(StateFile::open(path, *s.model, session.cache_format()), contains("state"));
     write_bytes(path, whole.substr(0, at));
-    CHECK_THROWS_AS(StateFile::open(path, *s.model, session), Error);
+    CHECK_THROWS_AS(StateFile::open(path, *s.model, session.cache_format()), Error);
   }
   write_bytes(path, whole);
-  CHECK_NOTHROW(StateFile::open(path, *s.model, session));
+  CHECK_NOTHROW(StateFile::open(path, *s.model, session.cache_format()));
 }
 
 TEST_CASE("a state is refused by all but what made it") {
@@ -103,7 +103,7 @@ TEST_CASE("a state is refused by all but what made it") {
   const Saved s = save(folder, two_layers(), path, {});
   const auto opened_by = [&](Model& model, const CacheFormat& format) {
     const Session session(model, {.context = kContext, .cache = format});
-    (void)StateFile::open(path, model, session);
+    (void)StateFile::open(path, model, session.cache_format());
   };
   CHECK_THROWS_WITH(opened_by(*s.model, {DType::F16, DType::F32}), contains("F16/F32"));
   CHECK_THROWS_WITH(opened_by(*s.model, {DType::F8_E4M3, DType::F16}), contains("F8_E4M3/F16"));

@@ -98,7 +98,7 @@ Played play(const Bench& bench, AnswerOptions options, const std::vector<Token>&
   p.thinking += rest.thinking;
   p.text += rest.text;
   p.tokens = answer.tokens().size();
-  p.all = bench.model().tokenizer().decode(answer.tokens(), true);
+  p.all = bench.model().tokenizer().spelling(answer.tokens());
   p.thinking_tokens = answer.thinking_tokens();
   p.reason = answer.reason();
   return p;
@@ -350,5 +350,5 @@ TEST_CASE("a backend draws no token where one may be put in", "[thinking]") {
       limited.sample(logits);
     }
   }
-  CHECK(bench.model().tokenizer().decode(limited.tokens(), true) == "01\n</think>2");
+  CHECK(bench.model().tokenizer().spelling(limited.tokens()) == "01\n</think>2");
 }

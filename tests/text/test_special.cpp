@@ -56,6 +56,7 @@ TEST_CASE("BOS and EOS as the flags ask, and the defaults of each model", "[spec
   CHECK(v.load()->encode("a", kMarkup) == Ids{264});
   v.add_bos = false, v.add_eos = true;
   CHECK(v.load()->encode("a") == Ids{264, 2});
+  CHECK(v.load()->encode("a</s>") == Ids{264, 2});
   v.add_bos.reset(), v.bos.reset(), v.eos.reset(), v.add_eos.reset();
   CHECK(v.load()->special().bos == 1);  // by its text
   CHECK(v.load()->special().eos == 2);

@@ -10,9 +10,9 @@ using namespace llm::test;
 
 namespace {
 
-std::string stream(const Tokenizer& tokenizer, const std::vector<Token>& tokens, bool with_special = false,
+std::string stream(const Tokenizer& tokenizer, const std::vector<Token>& tokens,
                    StreamStart start = StreamStart::Beginning) {
-  StreamDecoder decoder(tokenizer, with_special, start);
+  StreamDecoder decoder(tokenizer, start);
   std::string out;
   for (const Token t : tokens) out += decoder.push(t);
   return out + decoder.finish();
@@ -105,12 +105,11 @@ TEST_CASE("the space that a vocabulary adds at the beginning is dropped once", "
   REQUIRE(t->token_text(space_a) == "\u2581a");
   CHECK(t->decode(std::vector<Token>{space_a, space_b}) == "a b");
   CHECK(t->decode(std::vector<Token>{bos, space_a, space_b}) == "a b");
-  CHECK(t->decode(std::vector<Token>{bos, space_a}, true) == "<s> a");
+  CHECK(t->spelling(std::vector<Token>{bos, space_a}) == "<s> a");
   CHECK(t->decode(std::vector<Token>{a, space_a}) == "a a");
   CHECK(stream(*t, {space_a, space_b}) == "a b");
   CHECK(stream(*t, {bos, space_a, space_b}) == "a b");
-  CHECK(stream(*t, {bos, space_a}, true) == "<s> a");
-  CHECK(stream(*t, {space_a, space_b}, false, StreamStart::Continuation) == " a b");
+  CHECK(stream(*t, {space_a, space_b}, StreamStart::Continuation) == " a b");
   CHECK(t->piece(space_a) == " a");
 
   VocabularyFile without = spm_vocabulary();
@@ -126,9 +125,9 @@ TEST_CASE("pieces by kind of token", "[stream]") {
   const Token unmapped = v.add("\u4e2d");  // not in the byte map: stands for itself
   const LoadedTokenizer t = v.load();
   CHECK(t->piece(258).empty());
-  CHECK(t->piece(258, true) == "<|endoftext|>");
+  CHECK(t->spelling(258) == "<|endoftext|>");
   CHECK(t->piece(user) == "<tool>");
-  CHECK(t->piece(unused, true).empty());
+  CHECK(t->spelling(unused).empty());
   CHECK(t->piece(spaced) == " \xC3");
   CHECK(t->piece(unmapped) == "\u4e2d");
   CHECK(t->token_text(257) == "abc");

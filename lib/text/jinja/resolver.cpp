@@ -6,7 +6,8 @@
 #include <set>
 
 #include "text/jinja/builtins.h"
-#include "text/jinja/walk.h"
+#include "text/jinja/operands.h"
+#include "text/jinja/undeclared.h"
 
 namespace llm::jinja {
 namespace {
@@ -103,21 +104,6 @@ struct Symbols {
     }
   }
 };
-
-/// Which of some words a body reads without having assigned them.
-struct Undeclared {
-  std::set<std::string> words, found = {};
-  void load(const std::string& name) {
-    if (words.contains(name)) found.insert(name);
-  }
-  void store(const std::string& name) { words.erase(name); }
-};
-
-std::set<std::string> undeclared(Body& body, std::set<std::string> words) {
-  Undeclared visitor{std::move(words)};
-  NameWalk<Undeclared>(visitor).body(body);
-  return visitor.found;
-}
 
 /// Collects the names of a scope. It stops where inner scopes begin.
 class Analysis {

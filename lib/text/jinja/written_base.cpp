@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "text/jinja/interpreter.h"
+#include "text/jinja/operands.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/walk.h"
 
 namespace llm::jinja {
 namespace {
