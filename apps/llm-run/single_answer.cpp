@@ -288,6 +288,8 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
 
 int plan_answer(const RunOptions& options) {
   PreparedAnswer made = prepare_answer(options, read_asked(options), LoadOptions::Weights::Leave);
+  if (!options.dump_graph.empty())
+    dump_graph(*made.model, options.dump_graph, made.prompt ? std::ssize(made.prompt->tokens.ids) : 1);
   if (made.prompt) write_stdout(plan_line("prompt", number_text(made.prompt->tokens.ids.size()) + " tokens"));
   const int code = print_memory_plan(*made.model, made.session, made.drafting->memory_text());
   if (code != 0 || !made.prompt) return code;

@@ -513,13 +513,21 @@ TEST_CASE("-v, --profile and --dump-graph tell about a run without changing it")
   const Outcome quiet = bench({"-p", "ab", "-n", "12", "-s", "3", "--profile", "-q"});
   CHECK(quiet.err.starts_with("profile: prompt"));  // it was asked for
   CHECK_FALSE(contains(quiet.err, "TTFT"));
-  for (const char* name : {"graph.txt", "graph.dot"}) {
-    const auto path = bench.path(name);
-    CHECK(bench({"-p", "ab", "-n", "12", "-s", "3", "-q", "--dump-graph", path.string()}).out == plain);
+  const auto text_of = [](const std::filesystem::path& path) {
     std::ifstream in(path);
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  for (const char* name : {"graph.txt", "graph.dot"}) {
+    const auto path = bench.path(name), planned = bench.path("planned-" + std::string(name)),
+               one_token = bench.path("one-token-" + std::string(name));
+    CHECK(bench({"-p", "ab", "-n", "12", "-s", "3", "-q", "--dump-graph", path.string()}).out == plain);
+    const std::string text = text_of(path);
     CHECK(contains(text, name == std::string("graph.dot") ? "digraph" : "# after passes"));
     CHECK(contains(text, "blk.1.ffn_down"));
+    CHECK(bench({"-p", "ab", "--dry-run", "--dump-graph", planned.string()}).code == 0);
+    CHECK(text_of(planned) == text);
+    CHECK(bench({"--dry-run", "--dump-graph", one_token.string()}).code == 0);
+    CHECK(contains(text_of(one_token), "blk.1.ffn_down"));
   }
   CHECK(bench({"-p", "ab", "--dump-graph", "/no/folder/graph.txt"}).code == 8);
 }
