@@ -73,6 +73,17 @@ LLM_INLINE V piece_of_rows(const std::uint32_t* rows, const RowNumbers<n>& numbe
 
 inline constexpr bool kGathers = false;
 
+/// Byte i of those at p. Where loads are what a product waits for (two a cycle, and each row is one), four are loaded
+/// at once and taken apart by integer instructions.
+LLM_INLINE std::size_t row_number(const u8* p, int i) {
+#if defined(LLM_ISA_avx2)
+  const std::size_t four = static_cast<std::uint32_t>(load_i32(p + i / 4 * 4));
+  return four >> (8 * (i % 4)) & 0xff;
+#else
+  return p[i];
+#endif
+}
+
 LLM_INLINE Lane two_rows(const std::uint64_t* rows, std::size_t first, std::size_t second) {
   return load8_twice(rows + first, rows + second);
 }
@@ -110,6 +121,19 @@ LLM_INLINE V spread_bytes(V a) {
   return shuffle8(a, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
 }
 
+/// The signs of piece `t`, from a bit for each element of a block, as with_signs() takes them.
+template <int t>
+LLM_INLINE V spread_signs(const V* signs) {
+#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
+  constexpr int k = 2 * (t % 4), l = k + 1;
+  const V twice = add8(signs[t / 8], signs[t / 8]);  // the first sign as bit 1
+  const V both = t % 8 < 4 ? low64(signs[t / 8], twice) : high64(signs[t / 8], twice);
+  return shuffle8(both, splat128(bytes_16(8 + k, k, k, k, k, k, k, k, 8 + l, l, l, l, l, l, l, l)));
+#else
+  return spread_bytes<t % 8>(signs[t / 8]);
+#endif
+}
+
 /// Of types with rows of magnitudes, whose signs are a bit for each element in two registers.
 template <class Rows>
 struct SignedRows : Rows {
@@ -130,11 +154,9 @@ LLM_INLINE V seven_signs(V index) {
 }
 
 /// The 16 signs' bytes of four SignsAndScale per lane.
-LLM_INLINE V signs_of_words(V words) {
-  V index = and_(words, splat32(0x7f));
-  index = or_and(index, shl32<1>(words), splat32(0x7f00));
-  index = or_and(index, shl32<2>(words), splat32(0x7f0000));
-  return seven_signs(or_and(index, shl32<3>(words), splat32(0x7f000000)));
+LLM_INLINE V signs_of_words(V words) {  // four times 7 bits: twice 14 into words, then 7 into bytes
+  const V pairs = or_and(and_(words, splat32(0x3fff)), shl32<2>(words), splat32(0x3fff0000));
+  return seven_signs(add16(pairs, and_(pairs, splat16(0x3f80))));
 }
 
 /// 2 s + 1 for bytes s below 16.
@@ -167,16 +189,14 @@ struct RowsIQ2_XXS : GridWeights {
       for (int i = 0; i < 4; ++i) number.set(i, shuffle8(bytes_at(at, kQs + 16 * i), splat128(words)));
       return number;
     } else {
-      return [&at](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r / 4 * 8 + r % 4]}; };
+      return [&at](int b, int r) LLM_LAMBDA { return row_number(at(b).block + kQs + r / 4 * 8, r % 4); };
     }
   }
   template <class At, class Put>
   LLM_INLINE static void rows(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
     const auto number = numbers(at);
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, piece_of_rows<t>(kGridIQ2_XXS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
-    });
+    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ2_XXS.rows, number), spread_signs<t>(signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -200,9 +220,7 @@ struct RowsIQ2_XS : GridWeights {
       index[i] = shr16<9>(q);
     }
     const V signs[2] = {seven_signs(pack16(index[0], index[1])), seven_signs(pack16(index[2], index[3]))};
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, piece_of_rows<t>(kGridIQ2_XS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
-    });
+    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ2_XS.rows, number), spread_signs<t>(signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -229,9 +247,7 @@ struct RowsIQ2_S : GridWeights {
       number.set(i, or_and(low, mul16(two, place), splat16(0x300)));
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ2_S, signs)), bytes_at(at, offsetof(BlockIQ2_S, signs) + 16)};
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, piece_of_rows<t>(kGridIQ2_S.rows, number), spread_bytes<t % 8>(signs[t / 8]));
-    });
+    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ2_S.rows, number), spread_signs<t>(signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -257,16 +273,14 @@ struct RowsIQ3_XXS : GridWeights {
       repeat<8>([&](auto i) LLM_LAMBDA { number.set(i, as_words<i % 2>(bytes_at(at, kQs + i / 2 * 16))); });
       return number;
     } else {
-      return [&at](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r]}; };
+      return [&at](int b, int r) LLM_LAMBDA { return row_number(at(b).block + kQs, r); };
     }
   }
   template <class At, class Put>
   LLM_INLINE static void rows(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
     const auto number = numbers(at);
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, piece_of_rows<t>(kGridIQ3_XXS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
-    });
+    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ3_XXS.rows, number), spread_signs<t>(signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -291,9 +305,7 @@ struct RowsIQ3_S : GridWeights {
       number.set(i, or_and(low, mul16(byte, place), splat16(0x100)));
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ3_S, signs)), bytes_at(at, offsetof(BlockIQ3_S, signs) + 16)};
-    repeat<16>([&](auto t) LLM_LAMBDA {
-      put(t, piece_of_rows<t>(kGridIQ3_S.rows, number), spread_bytes<t % 8>(signs[t / 8]));
-    });
+    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ3_S.rows, number), spread_signs<t>(signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
