@@ -53,16 +53,7 @@ LLM_INLINE V splat_scale(V scales) {
 }
 
 /// Each element with a sign of its own: negated if bit i % 8 of byte i of `bits` is set.
-#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
-/// Bytes 0 and 8 have it as bit 1, so that every bit has a half: half the bit less the bit is negative where it is set,
-/// and never 0.
-LLM_INLINE V with_signs(V a, V bits) {
-  const V bit = splat128(longs_2(0x8040201008040202)), half = splat128(longs_2(0x0120100804020101));
-  return sign8(a, sub8(half, and_(bits, bit)));
-}
-#else
 LLM_INLINE V with_signs(V a, V bits) { return negate_where(a, bits, splat128(longs_2(0x8040201008040201))); }
-#endif
 
 /// Whether a stream multiplies magnitudes: what rows() has is not put together, signs go to the activations.
 template <class W>

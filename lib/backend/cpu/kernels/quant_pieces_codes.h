@@ -367,7 +367,11 @@ struct WeightsTQ2_0 {
 
 /// Two of four elements are taken out of their byte as they are, and count four times: a shift less. With unsigned
 /// weights on every set of instructions.
+#if defined(LLM_ISA_avx2)
+struct StreamTQ2_0 : Inline {
+#else
 struct StreamTQ2_0 : InLoop {
+#endif
   static constexpr int kBlock = 256, kBytes = sizeof(BlockTQ2_0), kParts = 1, kActs = 18, kBias = WeightsTQ2_0::kBias;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;

@@ -121,19 +121,6 @@ LLM_INLINE V spread_bytes(V a) {
   return shuffle8(a, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
 }
 
-/// The signs of piece `t`, from a bit for each element of a block, as with_signs() takes them.
-template <int t>
-LLM_INLINE V spread_signs(const V* signs) {
-#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
-  constexpr int k = 2 * (t % 4), l = k + 1;
-  const V twice = add8(signs[t / 8], signs[t / 8]);  // the first sign as bit 1
-  const V both = t % 8 < 4 ? low64(signs[t / 8], twice) : high64(signs[t / 8], twice);
-  return shuffle8(both, splat128(bytes_16(8 + k, k, k, k, k, k, k, k, 8 + l, l, l, l, l, l, l, l)));
-#else
-  return spread_bytes<t % 8>(signs[t / 8]);
-#endif
-}
-
 /// Of types with rows of magnitudes, whose signs are a bit for each element in two registers.
 template <class Rows>
 struct SignedRows : Rows {
@@ -196,7 +183,9 @@ struct RowsIQ2_XXS : GridWeights {
   LLM_INLINE static void rows(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
     const auto number = numbers(at);
-    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ2_XXS.rows, number), spread_signs<t>(signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ2_XXS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -220,7 +209,9 @@ struct RowsIQ2_XS : GridWeights {
       index[i] = shr16<9>(q);
     }
     const V signs[2] = {seven_signs(pack16(index[0], index[1])), seven_signs(pack16(index[2], index[3]))};
-    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ2_XS.rows, number), spread_signs<t>(signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ2_XS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -247,7 +238,9 @@ struct RowsIQ2_S : GridWeights {
       number.set(i, or_and(low, mul16(two, place), splat16(0x300)));
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ2_S, signs)), bytes_at(at, offsetof(BlockIQ2_S, signs) + 16)};
-    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ2_S.rows, number), spread_signs<t>(signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ2_S.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -280,7 +273,9 @@ struct RowsIQ3_XXS : GridWeights {
   LLM_INLINE static void rows(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
     const auto number = numbers(at);
-    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ3_XXS.rows, number), spread_signs<t>(signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ3_XXS.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -305,7 +300,9 @@ struct RowsIQ3_S : GridWeights {
       number.set(i, or_and(low, mul16(byte, place), splat16(0x100)));
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ3_S, signs)), bytes_at(at, offsetof(BlockIQ3_S, signs) + 16)};
-    repeat<16>([&](auto t) LLM_LAMBDA { put(t, piece_of_rows<t>(kGridIQ3_S.rows, number), spread_signs<t>(signs)); });
+    repeat<16>([&](auto t) LLM_LAMBDA {
+      put(t, piece_of_rows<t>(kGridIQ3_S.rows, number), spread_bytes<t % 8>(signs[t / 8]));
+    });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
