@@ -2,7 +2,7 @@
 // elements ("pieces") of each, one block per 128-bit lane. StreamOf multiplies the pieces as they come, PanelOf puts
 // them into a panel. One struct per storage type (quant_pieces_codes.h, quant_pieces_grid.h):
 //
-//   kBlock         elements under one factor and one activation scale: 256, 32 or 16
+//   kBlock         elements under one factor and one activation scale: 256 or 32
 //   kParts, kBytes such blocks in a block of the file, and its bytes
 //   kSub           elements under one integer scale: 16 or 32; kBlock if there is none
 //   kBias, kMin, kMax   of the values: value + kBias is not negative
@@ -88,8 +88,7 @@ class PieceSums {
       run_[c] = kFirst ? dot(x.weights, x.activations) : dot(run_[c], x.weights, x.activations);
     });
     if constexpr (kLast) end_run<t>();
-    constexpr int kPoints = kPieces < 2 ? 1 : kPieces / 2;
-    if constexpr (t % 2 == 1 || kPieces == 1) fetch_(Constant<t / 2>{}, Constant<kPoints>{}, isum_[0]);
+    if constexpr (t % 2 == 1) fetch_(Constant<t / 2>{}, Constant<kPieces / 2>{}, isum_[0]);
   }
 
  private:

@@ -304,9 +304,16 @@ struct WeightsTQ1_0 {
 struct StreamTQ1_0 : StreamOf<WeightsTQ1_0> {
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, int part, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
-    if constexpr (nc > 2) return StreamOf<WeightsTQ1_0>::group<nc>(w, part, act, fetch, isum, msum, head);
-    const auto at = [&](int b) LLM_LAMBDA { return place(w, part, b); };
-    PieceSums<WeightsTQ1_0, nc, Act, Fetch> sums(zero(), act, fetch, isum);
+    if constexpr (nc > 2)
+      StreamOf<WeightsTQ1_0>::group<nc>(w, part, act, fetch, isum, msum, head);
+    else
+      add_pairs([&](int b) LLM_LAMBDA { return place(w, part, b); },
+                PieceSums<WeightsTQ1_0, nc, Act, Fetch>(zero(), act, fetch, isum));
+  }
+
+ private:
+  template <class At, class Sums>
+  LLM_INLINE static void add_pairs(const At& at, Sums sums) {
     const V first = value_table<kBias, true>(kFirstDigits), second = value_table<kBias, true>(kSecondDigits);
     V fraction[3] = {bytes_at(at, 0), bytes_at(at, 16), bytes_at(at, 32)}, pair[3];
     const auto split = [&](int i) LLM_LAMBDA {
@@ -334,7 +341,6 @@ struct StreamTQ1_0 : StreamOf<WeightsTQ1_0> {
     sums.add(Constant<15>{}, last[3]);
   }
 
- private:
   static constexpr std::int8_t kFirstDigits[16] = {-1, -1, -1, 0, 0, 0, 1, 1, 1};
   static constexpr std::int8_t kSecondDigits[16] = {-1, 0, 1, -1, 0, 1, -1, 0, 1};
 };

@@ -120,14 +120,7 @@ LLM_INLINE V join(const Of& of) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(of(0)), of(1), 1);
 }
 
-LLM_INLINE V natural_order(V a) {
-#if defined(LLM_ISA_avx2vnni)
-  return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-#else  // where units have 128 bits, permuting across lanes takes 4 cycles, this 2
-  const Lane low = _mm256_castsi256_si128(a), high = _mm256_extracti128_si256(a, 1);
-  return _mm256_setr_m128i(_mm_unpacklo_epi32(low, high), _mm_unpackhi_epi32(low, high));
-#endif
-}
+LLM_INLINE V natural_order(V a) { return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); }
 
 /// `bits` has one bit per byte; a is zero where `value` is not.
 LLM_INLINE V add_where(V a, V x, V bits, V value) {
