@@ -42,6 +42,12 @@ inline constexpr bool kGroupsInLoop = requires {
   typename T::GroupsInLoop;
 };
 
+/// Types whose blocks have a factor for each half.
+template <class T>
+inline constexpr bool kTwoFactors = requires {
+  &T::terms;
+};
+
 /// Places in the scratch: the windows of nc columns, [window][register][column]; then per column what it has beside
 /// them; then a copy of the last, incomplete step.
 template <class T, int nc>
@@ -87,8 +93,15 @@ LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T, nc>& lay
       b = next;
       next = next + 1 == layout.blocks ? 0 : next + 1;
     }
-    for (int t = 0; t < kPieces; ++t)
-      put(t, lanes([&](int b) LLM_LAMBDA { return col.q + block[b] * T::kBlock + 16 * t; }));
+    for (int t = 0; t < kPieces; ++t) {
+      put(t, join([&](int b) LLM_LAMBDA {
+            const std::int8_t* q = col.q + block[b] * T::kBlock;
+            if constexpr (requires { T::activations(q, t); })
+              return T::activations(q, t);
+            else
+              return load16(q + 16 * t);
+          }));
+    }
     const auto sums = [&](int half) LLM_LAMBDA {
       return lanes([&](int b) LLM_LAMBDA { return col.sums + 16 * block[b] + 8 * half; });
     };
@@ -97,14 +110,17 @@ LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T, nc>& lay
     } else if constexpr (T::kSums == StreamSums::Per16) {
       put(kPieces, sums(0));
       put(kPieces + 1, sums(1));
+    } else if constexpr (T::kSums == StreamSums::BiasOf16) {
+      const V both = lanes4([&](int b) LLM_LAMBDA { return col.sums + 2 * block[b]; });
+      const V apart = shuffle8(both, splat128(bytes_16(0, 1, -1, -1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1, -1, -1)));
+      put(kPieces, madd16(apart, splat16(-T::kBias * T::kTimes)));
     }
   }
   if constexpr (T::kSums == StreamSums::Bias || T::kSums == StreamSums::Float) {
     constexpr int kFactor = T::kSums == StreamSums::Bias ? -T::kBias : 1;
     auto* repeated = reinterpret_cast<std::int32_t*>(scratch + layout.columns + c * layout.column_bytes);
     for (i64 i = 0; i < layout.blocks; i += kWidth) {
-      const V sum = T::kBlock == 16 ? mul32(widen16(col.sums + i), splat32(kFactor))
-                                    : madd16(load(col.sums + 2 * i), splat16(kFactor));
+      const V sum = madd16(load(col.sums + 2 * i), splat16(kFactor));
       store(repeated + i, T::kSums == StreamSums::Bias ? sum : bits(to_f(sum)));
     }
     for (int i = 0; i < kWidth; ++i) repeated[layout.blocks + i] = repeated[i];
@@ -173,6 +189,10 @@ LLM_INLINE void stream_step(const u8* w, const Fetching& fetching, const StreamL
   repeat<nc>([&](auto c) LLM_LAMBDA {
     std::byte* column = scratch + layout.columns + c * layout.column_bytes;
     float* terms = reinterpret_cast<float*>(column + terms_at);
+    if constexpr (kTwoFactors<T>) {
+      store_f(terms, natural_order(T::terms(isum[0][c], isum[1][c], isum[2][c], isum[3][c], d, m)));
+      return;
+    }
     V sum = sum4(isum[0][c], isum[1][c], isum[2][c], isum[3][c]);
     if constexpr (T::kBlock == 256) {
       F y = mul(d, to_f(sum));
@@ -192,22 +212,18 @@ LLM_INLINE void stream_step(const u8* w, const Fetching& fetching, const StreamL
 }
 
 /// Adds up the terms of `count` times kWidth rows in the order of k, side by side: each sum waits for the one before
-/// it. `share` neighbouring blocks have one scale (2: their number is even).
-template <int share, int count>
+/// it.
+template <int count>
 LLM_INLINE void add_terms(const float* const* terms, const float* d_act, i64 blocks, F* acc) {
-  static_assert(share == 1 || share == 2);
   repeat<count>([&](auto g) LLM_LAMBDA { acc[g] = zero_f(); });
   for (i64 j = 0; j < blocks; j += 4) {
     Four x[count];
     repeat<count>(
         [&](auto g) LLM_LAMBDA { x[g] = load_rows([&](int row) LLM_LAMBDA { return terms[g] + row * blocks + j; }); });
-    repeat<4 / share>([&](auto i) LLM_LAMBDA {
-      if (j + i * share >= blocks) return;
-      const F d = splat_f(d_act[j / share + i]);
-      repeat<count>([&](auto g) LLM_LAMBDA {
-        const F y = share == 2 ? add(as_f(x[g].v[2 * i % 4]), as_f(x[g].v[(2 * i + 1) % 4])) : as_f(x[g].v[i]);
-        acc[g] = fma(d, y, acc[g]);
-      });
+    repeat<4>([&](auto i) LLM_LAMBDA {
+      if (j + i >= blocks) return;
+      const F d = splat_f(d_act[j + i]);
+      repeat<count>([&](auto g) LLM_LAMBDA { acc[g] = fma(d, as_f(x[g].v[i]), acc[g]); });
     });
   }
 }
@@ -234,7 +250,7 @@ LLM_INLINE void put_rows(const LinearArgs& args, const StreamLayout<T, nc>& layo
     repeat<count>([&](auto g)
                       LLM_LAMBDA { terms[g] = reinterpret_cast<const float*>(column + g * layout.terms_bytes); });
     F acc[count];
-    add_terms<T::kBlock == 16 ? 2 : 1, count>(terms, d_act[c], layout.blocks, acc);
+    add_terms<count>(terms, d_act[c], layout.blocks, acc);
     repeat<count>([&](auto g) LLM_LAMBDA { put_sums(output(args, c) + groups[g].first, acc[g], groups[g].count); });
   }
 }
@@ -298,9 +314,7 @@ LLM_INLINE bool can_stream(const LinearArgs& args, const StreamLayout<T, nc>& la
 /// Beyond these a panel is at least as fast, or nearly so where unpacking takes most of the time. The smaller the
 /// blocks, the more factors and sums a stream gathers for each column.
 template <class Stream>
-inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<Stream> ? 4 : 6)
-                                      : Stream::kBlock == 32 ? (kSums32 ? 3 : 4)
-                                                             : 1;
+inline constexpr int kStreamColumns = Stream::kBlock == 256 ? (kGroupsInLoop<Stream> ? 4 : 6) : (kSums32 ? 3 : 4);
 /// Streams of more columns than long_stream_columns() pay as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;
 LLM_INLINE int long_stream_columns(Streams streams) { return streams == Streams::One ? 2 : 4; }

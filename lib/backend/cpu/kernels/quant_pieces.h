@@ -2,7 +2,7 @@
 // elements ("pieces") of each, one block per 128-bit lane. StreamOf multiplies the pieces as they come, PanelOf puts
 // them into a panel. One struct per storage type (quant_pieces_codes.h, quant_pieces_grid.h):
 //
-//   kBlock         elements under one factor and one activation scale: 256, 32 or 16
+//   kBlock         elements under one factor and one activation scale: 256 or 32
 //   kParts, kBytes such blocks in a block of the file, and its bytes
 //   kSub           elements under one integer scale: 16 or 32; kBlock if there is none
 //   kBias, kMin, kMax   of the values: value + kBias is not negative
@@ -88,8 +88,7 @@ class PieceSums {
       run_[c] = kFirst ? dot(x.weights, x.activations) : dot(run_[c], x.weights, x.activations);
     });
     if constexpr (kLast) end_run<t>();
-    constexpr int kPoints = kPieces < 2 ? 1 : kPieces / 2;
-    if constexpr (t % 2 == 1 || kPieces == 1) fetch_(Constant<t / 2>{}, Constant<kPoints>{}, isum_[0]);
+    if constexpr (t % 2 == 1) fetch_(Constant<t / 2>{}, Constant<kPieces / 2>{}, isum_[0]);
   }
 
  private:
@@ -136,7 +135,8 @@ class PieceSums {
       } else if constexpr (kSums32) {
         isum_[c] = add32(isum_[c], mul32(run_[c], splat_scale<t>(scales_)));
       } else {
-        isum_[c] = madd16(isum_[c], run_[c], pick_words(words_[t / 8], t % 8, t % 8));
+        constexpr int kScale = t / (W::kSub / 16) * (W::kSub / 16);  // the first of those that are equal
+        isum_[c] = madd16(isum_[c], run_[c], pick_words(words_[kScale / 8], kScale % 8, kScale % 8));
       }
     });
   }

@@ -76,15 +76,6 @@ LLM_INLINE F e4m3_halves(V x) {
   return as_f(sub32(bits(value), and_(bits(value), is_nan)));
 }
 
-#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
-/// The same of 8 bytes.
-LLM_INLINE F e4m3_halves(Lane bytes) {
-  const Lane words = _mm_cvtepu8_epi16(bytes), is_nan = _mm_cmpeq_epi16(words, words_8(0x7f));
-  const Lane magnitudes = _mm_andnot_si128(is_nan, _mm_and_si128(words, words_8(0x7f)));
-  return mul(_mm256_cvtph_ps(_mm_slli_epi16(magnitudes, 7)), splat_f(0x1p7f));
-}
-#endif
-
 struct WeightsMXFP4 {
   static constexpr int kBlock = 32, kParts = 1, kBytes = sizeof(BlockMXFP4), kSub = 32;
   static constexpr int kBias = 16, kMin = -12, kMax = 12;
@@ -123,36 +114,92 @@ struct StreamMXFP4 {
 
 using PanelMXFP4 = PanelOf<WeightsMXFP4>;
 
-struct WeightsNVFP4 {
-  using Form = Inline;
-  static constexpr int kBlock = 16, kParts = 4, kBytes = sizeof(BlockNVFP4), kSub = 16;
-  static constexpr int kBias = 16, kMin = -12, kMax = 12;
-  template <bool with_bias, class At, class Put>
-  LLM_INLINE static void pieces(const At& at, const Put& put) {
-    const V q = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockNVFP4, qs) + 8 * at(b).part; });
-    put(Constant<0>{}, shuffle8(value_table<kBias, with_bias>(kValuesE2M1), low64(low_nibbles(q), high_nibbles(q))));
-  }
-  template <class At>
-  LLM_INLINE static F factors(const At& at) {
-    return e4m3_halves(byte_elements([&](int i) LLM_LAMBDA { return at(i).block + at(i).part; }));
-  }
-#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
-  LLM_INLINE static F stream_factors(const u8* w) {
-    return e4m3_halves(_mm_unpacklo_epi32(load4(w), load4(w + kBytes)));
-  }
-#endif
-};
+/// Blocks of 32 elements: two of 16, whose sums stay apart until each has its own factor. A lane holds quants as the
+/// file does, the first or the last eight elements of both, and activations likewise.
+struct StreamNVFP4 {
+  static constexpr int kBlock = 32, kParts = 2, kBytes = sizeof(BlockNVFP4), kBias = kKeepsBias || !kSums32 ? 16 : 0;
+  static constexpr StreamSums kSums = kBias != 0 ? StreamSums::BiasOf16 : StreamSums::None;
+  static constexpr int kActs = kBias != 0 ? 3 : 2;
+  static constexpr int kTimes = kSums32 ? 1 : 128;  ///< what widens sums multiplies them, so that factors need not be
 
-using StreamNVFP4 = StreamOf<WeightsNVFP4>;
+  /// Register t of the activations of a block.
+  LLM_INLINE static Lane activations(const std::int8_t* q, int t) {
+#if defined(LLM_ISA_neon)
+    return load16(q + 16 * t);
+#else
+    return load8_twice(q + 8 * t, q + 16 + 8 * t);
+#endif
+  }
+
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, int part, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+    const V table = value_table<kBias, kBias != 0>(kValuesE2M1), q = quants(w, part);
+    const V low = shuffle8(table, stream_low(q)), high = shuffle8(table, stream_high(q));
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+#if defined(LLM_ISA_neon)
+      isum[c] = sum2(dot(low64(low, high), act(c, 0)), dot(high64(low, high), act(c, 1)));
+#elif defined(LLM_ISA_avx2)
+      isum[c] = add32(madd16(dot(dot(low, act(c, 0)), high, act(c, 1)), splat16(kTimes)), act(c, 2));
+#else
+      isum[c] = lane_dot8(lane_dot8(act(c, 2), low, act(c, 0)), high, act(c, 1));
+#endif
+    });
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
+  }
+
+  /// In each lane: of the blocks of groups 0 and 1, then of 2 and 3.
+  LLM_INLINE static void factors(const u8* w, const V*, F& first, F& second) {
+#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
+    const Lane bytes = load4_each(w, w + kBytes, w + 2 * kBytes, w + 3 * kBytes);
+    const Lane nan = _mm_set1_epi8(0x7f),
+               known = _mm_andnot_si128(_mm_cmpeq_epi8(bytes, nan), _mm_and_si128(bytes, nan));
+    const auto of = [&](Lane high_bytes) LLM_LAMBDA {
+      const F d = _mm256_cvtph_ps(_mm_srli_epi16(_mm_shuffle_epi8(known, high_bytes), 1));
+      return kTimes == 128 ? d : mul(d, splat_f(0x1p7f));
+    };
+    first = of(bytes_16(-1, 0, -1, 1, -1, 4, -1, 5, -1, 2, -1, 3, -1, 6, -1, 7));
+    second = of(bytes_16(-1, 8, -1, 9, -1, 12, -1, 13, -1, 10, -1, 11, -1, 14, -1, 15));
+#else
+    const V four = join([&](int b) LLM_LAMBDA {
+      const auto scales = [&](int j) LLM_LAMBDA { return w + (j * kLanes + b) / 2 * kBytes; };
+      return load4_each(scales(0), scales(1), scales(2), scales(3));
+    });
+    const auto of = [&](int group) LLM_LAMBDA {
+      const V place = join([&](int b) LLM_LAMBDA {
+        const auto byte = [&](int j) LLM_LAMBDA { return 4 * j + (j * kLanes + b) % 2 * 2; };
+        const int a = byte(group), c = byte(group + 1);
+        return bytes_16(a, -1, -1, -1, a + 1, -1, -1, -1, c, -1, -1, -1, c + 1, -1, -1, -1);
+      });
+      return e4m3_halves(shuffle8(four, place));
+    };
+    first = of(0);
+    second = of(2);
+#endif
+  }
+  LLM_INLINE static F terms(V a, V b, V c, V d, F first, F second) {
+    return sum2(mul(first, to_f(sum2(a, b))), mul(second, to_f(sum2(c, d))));
+  }
+
+ private:
+  LLM_INLINE static V quants(const u8* w, int part) {
+    const u8* q = w + offsetof(BlockNVFP4, qs) + 16 * part;
+#if defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
+    return load(q);  // a group is a block of the file
+#else
+    return lanes([&](int b) LLM_LAMBDA { return q + b / 2 * kBytes + b % 2 * 16; });
+#endif
+  }
+};
 
 /// A whole block of the file at a time: its scales are one element of each row, and its parts share their loads.
 struct PanelNVFP4 {
   static constexpr int kBytes = sizeof(BlockNVFP4), kParts = 4, kPartsAtOnce = 4;
-  static constexpr PanelTraits traits = PanelOf<WeightsNVFP4>::traits;
+  static constexpr int kBias = 16, kMax = 16;  // rounded up as PanelOf does, which shares the tiles of MXFP4's
+  static constexpr PanelTraits traits = biased_traits(16, 16, kBias, kMax);
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     static_assert(offsetof(BlockNVFP4, qs) == 4);
-    const V table = value_table<WeightsNVFP4::kBias, traits.bias != 0>(kValuesE2M1), scales = load_rows(at).v[0];
+    const V table = value_table<kBias, traits.bias != 0>(kValuesE2M1), scales = load_rows(at).v[0];
     const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockNVFP4, qs); });
     repeat<4>([&](auto part) LLM_LAMBDA {
       store_f(out.d + part * kPanelRows, e4m3_halves(and_(shr32<8 * part>(scales), splat32(0xff))));
@@ -233,18 +280,75 @@ struct WeightsTQ1_0 {
       put(Constant<10 + p>{}, biased<kBias, with_bias>(digit(c)));
       c = next(c);
     });
+    put(Constant<15>{}, biased<kBias, with_bias>(digit(last_fractions(at))));
+  }
+  /// Of the last 16 elements.
+  template <class At>
+  LLM_INLINE static V last_fractions(const At& at) {
     // 4 bytes, of which element j of a lane is multiplied by 3^j
     const V q = lanes4([&](int l) LLM_LAMBDA { return at(l).block + offsetof(BlockTQ1_0, qh); });
     const V four = shuffle8(q, splat128(ints_4(0x03020100))), even = splat16(0x00ff);
     const V power = splat128(words_8(1, 1, 3, 3, 9, 9, 27, 27));
-    const V low = and_(mul16(and_(four, even), power), even), high = shl16<8>(mul16(shr16<8>(four), power));
-    put(Constant<15>{}, biased<kBias, with_bias>(digit(or_(low, high))));
+    return or_(and_(mul16(and_(four, even), power), even), shl16<8>(mul16(shr16<8>(four), power)));
   }
   template <class At>
   LLM_INLINE static F factors(const At& at) {
     return halves_at(at, offsetof(BlockTQ1_0, d));
   }
 };
+
+#if defined(LLM_ISA_avx2)
+/// One or two columns: two digits of a byte at a time. Nine times a fraction has in its high byte a place in a table of
+/// each digit. What unpacks some bytes stands beside what multiplies others: a first EPYC, whose halves of a register
+/// are instructions of their own, looks no more than 18 of these ahead.
+struct StreamTQ1_0 : StreamOf<WeightsTQ1_0> {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, int part, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
+    if constexpr (nc > 2)
+      StreamOf<WeightsTQ1_0>::group<nc>(w, part, act, fetch, isum, msum, head);
+    else
+      add_pairs([&](int b) LLM_LAMBDA { return place(w, part, b); },
+                PieceSums<WeightsTQ1_0, nc, Act, Fetch>(zero(), act, fetch, isum));
+  }
+
+ private:
+  template <class At, class Sums>
+  LLM_INLINE static void add_pairs(const At& at, Sums sums) {
+    const V first = value_table<kBias, true>(kFirstDigits), second = value_table<kBias, true>(kSecondDigits);
+    V fraction[3] = {bytes_at(at, 0), bytes_at(at, 16), bytes_at(at, 32)}, pair[3];
+    const auto split = [&](int i) LLM_LAMBDA {
+      const V low = splat16(0x00ff), even = maddubs(fraction[i], splat16(9)),
+              odd = maddubs(fraction[i], splat16(9 << 8));
+      pair[i] = or_and(shr16<8>(even), odd, splat16(0xff00));
+      fraction[i] = or_(and_(even, low), shl16<8>(odd));
+    };
+    const auto add_pair = [&](auto n) LLM_LAMBDA {  // elements of 32 neighbouring bytes, then of 16
+      constexpr int i = n.value % 3, kStep = i < 2 ? 2 : 1, t = (i < 2 ? i : 10) + 2 * kStep * (n.value / 3);
+      sums.add(Constant<t>{}, shuffle8(first, pair[i]));
+      sums.add(Constant<t + kStep>{}, shuffle8(second, pair[i]));
+    };
+    split(0);
+    repeat<5>([&](auto n) LLM_LAMBDA {
+      split((n + 1) % 3);
+      add_pair(n);
+    });
+    const V last[4] = {WeightsTQ1_0::digit(fraction[0]), WeightsTQ1_0::digit(fraction[1]),
+                       WeightsTQ1_0::digit(fraction[2]), WeightsTQ1_0::digit(WeightsTQ1_0::last_fractions(at))};
+    add_pair(Constant<5>{});
+    sums.add(Constant<8>{}, last[0]);
+    sums.add(Constant<9>{}, last[1]);
+    sums.add(Constant<14>{}, last[2]);
+    sums.add(Constant<15>{}, last[3]);
+  }
+
+  static constexpr std::int8_t kFirstDigits[16] = {-1, -1, -1, 0, 0, 0, 1, 1, 1};
+  static constexpr std::int8_t kSecondDigits[16] = {-1, 0, 1, -1, 0, 1, -1, 0, 1};
+};
+#else
+using StreamTQ1_0 = StreamOf<WeightsTQ1_0>;
+#endif
+
+using PanelTQ1_0 = PanelOf<WeightsTQ1_0>;
 
 struct WeightsTQ2_0 {
   using Form = InLoop;
@@ -269,7 +373,11 @@ struct WeightsTQ2_0 {
 
 /// Two of four elements are taken out of their byte as they are, and count four times: a shift less. With unsigned
 /// weights on every set of instructions.
+#if defined(LLM_ISA_avx2)
+struct StreamTQ2_0 : Inline {
+#else
 struct StreamTQ2_0 : InLoop {
+#endif
   static constexpr int kBlock = 256, kBytes = sizeof(BlockTQ2_0), kParts = 1, kActs = 18, kBias = WeightsTQ2_0::kBias;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;

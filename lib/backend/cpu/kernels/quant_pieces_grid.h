@@ -73,6 +73,17 @@ LLM_INLINE V piece_of_rows(const std::uint32_t* rows, const RowNumbers<n>& numbe
 
 inline constexpr bool kGathers = false;
 
+/// Byte i of those at p. Where loads are what a product waits for (two a cycle, and each row is one), four are loaded
+/// at once and taken apart by integer instructions.
+LLM_INLINE std::size_t row_number(const u8* p, int i) {
+#if defined(LLM_ISA_avx2)
+  const std::size_t four = static_cast<std::uint32_t>(load_i32(p + i / 4 * 4));
+  return four >> (8 * (i % 4)) & 0xff;
+#else
+  return p[i];
+#endif
+}
+
 LLM_INLINE Lane two_rows(const std::uint64_t* rows, std::size_t first, std::size_t second) {
   return load8_twice(rows + first, rows + second);
 }
@@ -130,11 +141,9 @@ LLM_INLINE V seven_signs(V index) {
 }
 
 /// The 16 signs' bytes of four SignsAndScale per lane.
-LLM_INLINE V signs_of_words(V words) {
-  V index = and_(words, splat32(0x7f));
-  index = or_and(index, shl32<1>(words), splat32(0x7f00));
-  index = or_and(index, shl32<2>(words), splat32(0x7f0000));
-  return seven_signs(or_and(index, shl32<3>(words), splat32(0x7f000000)));
+LLM_INLINE V signs_of_words(V words) {  // four times 7 bits: twice 14 into words, then 7 into bytes
+  const V pairs = or_and(and_(words, splat32(0x3fff)), shl32<2>(words), splat32(0x3fff0000));
+  return seven_signs(add16(pairs, and_(pairs, splat16(0x3f80))));
 }
 
 /// 2 s + 1 for bytes s below 16.
@@ -167,7 +176,7 @@ struct RowsIQ2_XXS : GridWeights {
       for (int i = 0; i < 4; ++i) number.set(i, shuffle8(bytes_at(at, kQs + 16 * i), splat128(words)));
       return number;
     } else {
-      return [&at](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r / 4 * 8 + r % 4]}; };
+      return [&at](int b, int r) LLM_LAMBDA { return row_number(at(b).block + kQs + r / 4 * 8, r % 4); };
     }
   }
   template <class At, class Put>
@@ -257,7 +266,7 @@ struct RowsIQ3_XXS : GridWeights {
       repeat<8>([&](auto i) LLM_LAMBDA { number.set(i, as_words<i % 2>(bytes_at(at, kQs + i / 2 * 16))); });
       return number;
     } else {
-      return [&at](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r]}; };
+      return [&at](int b, int r) LLM_LAMBDA { return row_number(at(b).block + kQs, r); };
     }
   }
   template <class At, class Put>

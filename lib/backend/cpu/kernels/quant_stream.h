@@ -2,7 +2,7 @@
 // consecutive blocks, one per 128-bit lane, so that a sub-block's sum is four partial sums of its lane. One struct per
 // storage type:
 //
-//   kBlock             elements under one factor and one activation scale
+//   kBlock             elements under one activation scale: 256 or 32
 //   kParts, kBytes     such blocks in a block of the file, and its bytes
 //   kActs              registers of activations per group: kBlock / 16 of quants, then sums (Sums says which)
 //   group<nc>(w, part, act, fetch, isum, msum, head)   partial sums of the group from part `part` of the block at w on,
@@ -10,6 +10,9 @@
 //                      `head`: bytes of the blocks that factors() wants; fetch(i, n, x) is called at n points of even
 //                      distance
 //   factors(w, heads, d, m)   factors of four groups: in the order of sum4() (256), of the blocks (32)
+//   terms(a, b, c, d, ...)    optional, of blocks with a factor for each half: their terms in the order of sum4(), from
+//                      the groups' partial sums and both of what factors() gives
+//   activations(q, t)  optional: 16 activations of the block at q that meet register t, if not those at 16 t
 #pragma once
 
 #include "backend/cpu/kernels/quant_vec.h"
@@ -21,10 +24,11 @@ namespace llm::cpu::LLM_ISA::quant {
 
 enum class StreamSums : std::uint8_t {
   None,
-  Per32,  ///< one register of int16 sums of 32
-  Per16,  ///< two registers of int16 sums of 16
-  Bias,   ///< not in the group: per block (16 or 32 elements), times -kBias, as int32
-  Float,  ///< not in the group: per block, as f32
+  Per32,     ///< one register of int16 sums of 32
+  Per16,     ///< two registers of int16 sums of 16
+  BiasOf16,  ///< one register of int32: the sum of 16, 0, the sum of the next 16, 0; times -kBias kTimes
+  Bias,      ///< not in the group: per block of 32, times -kBias, as int32
+  Float,     ///< not in the group: per block, as f32
 };
 
 /// A group's block of lane b, and `offset` bytes into it.
@@ -329,12 +333,15 @@ struct StreamQ2_K {
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     const V packed = piece<StreamQ2_K>(w, 0), four_scales = stream_low(packed), mins = stream_high(packed);
-    const V scales[2] = {words_low(four_scales), words_high(four_scales)};
     head = piece<StreamQ2_K>(w, kBytes - 16);  // ends with d, dmin
     repeat<nc>([&](auto c) LLM_LAMBDA {
       isum[c] = zero();
       msum[c] = madd16(madd16(words_low(mins), act(c, 16)), words_high(mins), act(c, 17));
     });
+#if defined(LLM_ISA_avx2)
+    add_multiples<nc>(w, four_scales, act, fetch, isum);
+#else
+    const V scales[2] = {words_low(four_scales), words_high(four_scales)};
     const V two_bits = splat8(0x03);
     repeat<2>([&](auto h) LLM_LAMBDA {
       const V q0 = piece<StreamQ2_K>(w, offsetof(BlockQ2_K, qs) + 32 * h);
@@ -349,12 +356,53 @@ struct StreamQ2_K {
         fetch(Constant<4 * h.value + k.value>{}, Constant<8>{}, isum[0]);
       });
     });
+#endif
   }
   LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
     const V both = last_elements(heads);
     d = low_halves(both);
     m = negate(low_halves(shr32<16>(both)));
   }
+
+#if defined(LLM_ISA_avx2)
+ private:
+  /// By tables: the four multiples of a scale, 45 at most, are looked up by nibbles, each of which holds two quants.
+  /// Two such products with activations fit into int16 and are widened together.
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void add_multiples(const u8* w, V scales, const Act& act, const Fetch& fetch, V* isum) {
+    const V twice = add8(scales, scales), thrice = add8(twice, scales);
+    const V ones_low = low8(zero(), scales), ones_high = high8(zero(), scales);
+    const V twos_low = low8(twice, thrice), twos_high = high8(twice, thrice);
+    // in each lane the multiples of four scales, 0 to 3 times
+    const V multiples[4] = {low16(ones_low, twos_low), high16(ones_low, twos_low), low16(ones_high, twos_high),
+                            high16(ones_high, twos_high)};
+    repeat<4>([&](auto i) LLM_LAMBDA {  // by 64 elements, whose steps are taken side by side
+      constexpr int kHalf = i.value / 2, kSub = 4 * i.value;
+      const V q0 = piece<StreamQ2_K>(w, offsetof(BlockQ2_K, qs) + 32 * kHalf);
+      const V q1 = piece<StreamQ2_K>(w, offsetof(BlockQ2_K, qs) + 32 * kHalf + 16);
+      const V n[2] = {i % 2 == 0 ? stream_low(q0) : stream_high(q0), i % 2 == 0 ? stream_low(q1) : stream_high(q1)};
+      V scaled[4];
+      repeat<4>([&](auto j) LLM_LAMBDA { scaled[j] = table<j / 2, j>(multiples[i]); });
+      repeat<4>([&](auto j) LLM_LAMBDA { scaled[j] = shuffle8(scaled[j], n[j % 2]); });
+      repeat<nc>([&](auto c) LLM_LAMBDA {
+        V sums[4];
+        repeat<4>([&](auto j) LLM_LAMBDA { sums[j] = dot(scaled[j], act(c, kSub + j)); });
+        isum[c] = add32(isum[c], add32(widen(add16(sums[0], sums[1])), widen(add16(sums[2], sums[3]))));
+      });
+      fetch(Constant<2 * i.value>{}, Constant<8>{}, isum[0]);
+      fetch(Constant<2 * i.value + 1>{}, Constant<8>{}, isum[0]);
+    });
+  }
+  /// Multiples of scale i by the first or the second quant of a nibble.
+  template <int second, int i>
+  LLM_INLINE static V table(V multiples) {
+    constexpr int k = 4 * i;
+    if constexpr (second == 0)
+      return shuffle8(multiples, splat128(ints_4((k + 3) << 24 | (k + 2) << 16 | (k + 1) << 8 | k)));
+    return shuffle8(multiples, splat128(bytes_16(k, k, k, k, k + 1, k + 1, k + 1, k + 1, k + 2, k + 2, k + 2, k + 2,
+                                                 k + 3, k + 3, k + 3, k + 3)));
+  }
+#endif
 };
 
 /// Per lane the 16 scales of Q3_K, from the last 16 bytes of a block (2 of qs, 12 of packed scales, d).

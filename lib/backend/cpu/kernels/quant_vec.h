@@ -86,6 +86,9 @@ LLM_INLINE V sum4(V a, V b, V c, V d) {
   const V ab = add32(low32(a, b), high32(a, b)), cd = add32(low32(c, d), high32(c, d));
   return add32(low64(ab, cd), high64(ab, cd));
 }
+/// In each lane: the sums of neighbouring elements of a, then of b.
+LLM_INLINE V sum2(V a, V b) { return add32(even32(a, b), odd32(a, b)); }
+LLM_INLINE F sum2(F a, F b) { return add(as_f(even32(bits(a), bits(b))), as_f(odd32(bits(a), bits(b)))); }
 /// kWidth rows in elements: v[t] has the 4 bytes at at(row) + 4 t of each row.
 template <class At>
 LLM_INLINE Four load_rows(const At& at) {

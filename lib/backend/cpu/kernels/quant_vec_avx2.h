@@ -53,7 +53,10 @@ LLM_INLINE V abs8(V a) { return _mm256_abs_epi8(a); }
 LLM_INLINE V sign8(V a, V sign) { return _mm256_sign_epi8(a, sign); }
 LLM_INLINE V pack32(V a, V b) { return _mm256_packs_epi32(a, b); }
 LLM_INLINE V pack16(V a, V b) { return _mm256_packus_epi16(a, b); }
-/// In each lane: elements 1 and 3 of a, then of b.
+/// In each lane: elements 0 and 2 of a, then of b; or 1 and 3.
+LLM_INLINE V even32(V a, V b) {
+  return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88));
+}
 LLM_INLINE V odd32(V a, V b) {
   return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd));
 }
@@ -90,6 +93,8 @@ LLM_INLINE V shl32(V a, V n) { return _mm256_sllv_epi32(a, n); }
 LLM_INLINE V shuffle8(V a, V index) { return _mm256_shuffle_epi8(a, index); }
 LLM_INLINE V low8(V a, V b) { return _mm256_unpacklo_epi8(a, b); }
 LLM_INLINE V high8(V a, V b) { return _mm256_unpackhi_epi8(a, b); }
+LLM_INLINE V low16(V a, V b) { return _mm256_unpacklo_epi16(a, b); }
+LLM_INLINE V high16(V a, V b) { return _mm256_unpackhi_epi16(a, b); }
 LLM_INLINE V low32(V a, V b) { return _mm256_unpacklo_epi32(a, b); }
 LLM_INLINE V high32(V a, V b) { return _mm256_unpackhi_epi32(a, b); }
 LLM_INLINE V low64(V a, V b) { return _mm256_unpacklo_epi64(a, b); }

@@ -43,7 +43,10 @@ LLM_INLINE V dot8(V acc, V w, V a) { return _mm512_dpbusd_epi32(acc, w, a); }  /
 LLM_INLINE V lane_dot8(V acc, V w, V a) { return dot8(acc, w, a); }
 LLM_INLINE V pack32(V a, V b) { return _mm512_packs_epi32(a, b); }
 LLM_INLINE V pack16(V a, V b) { return _mm512_packus_epi16(a, b); }
-/// In each lane: elements 1 and 3 of a, then of b.
+/// In each lane: elements 0 and 2 of a, then of b; or 1 and 3.
+LLM_INLINE V even32(V a, V b) {
+  return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0x88));
+}
 LLM_INLINE V odd32(V a, V b) {
   return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0xdd));
 }

@@ -117,6 +117,7 @@ LLM_INLINE V lane_dot8(V acc, V w, V a) {
 
 LLM_INLINE V pack32(V a, V b) { return as_v(vqmovn_high_s32(vqmovn_s32(a), b)); }
 LLM_INLINE V pack16(V a, V b) { return as_v(vqmovun_high_s16(vqmovun_s16(as_s16(a)), as_s16(b))); }
+LLM_INLINE V even32(V a, V b) { return vuzp1q_s32(a, b); }
 LLM_INLINE V odd32(V a, V b) { return vuzp2q_s32(a, b); }
 LLM_INLINE V and_(V a, V b) { return vandq_s32(a, b); }
 LLM_INLINE V or_(V a, V b) { return vorrq_s32(a, b); }
