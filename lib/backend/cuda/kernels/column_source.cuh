@@ -7,6 +7,7 @@
 // would be as much.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include "backend/cuda/kernels/column_products.h"
@@ -16,6 +17,42 @@
 #include "backend/cuda/kernels/ring_x.cuh"
 
 namespace llm::cuda {
+
+/// How the blocks of a launch get their columns. Each way is a kernel of its own: what a block passes over is fetched
+/// as well, or takes the place of what it needs.
+enum class ColumnWay : std::uint8_t {
+  Copied,       ///< a kernel has made them
+  Plain,        ///< the only one, as it is
+  ShortPlain,   ///< of no more blocks than there are warps to make it
+  Normed,       ///< its norm
+  ShortNormed,  ///< of no more blocks than warps, each of which is a part of the norm
+};
+LLM_HOST_DEVICE constexpr bool norms(ColumnWay way) { return way == ColumnWay::Normed || way == ColumnWay::ShortNormed; }
+LLM_HOST_DEVICE constexpr bool is_short(ColumnWay way) { return way == ColumnWay::ShortPlain || way == ColumnWay::ShortNormed; }
+
+/// Of a column of k elements that `warps` warps make.
+inline ColumnWay column_way(const ColumnSource& from, std::int64_t k, int warps) {
+  if (from.x == nullptr) return ColumnWay::Copied;
+  const int blocks = static_cast<int>(k_blocks(k));
+  if (from.norm == nullptr) return blocks <= warps ? ColumnWay::ShortPlain : ColumnWay::Plain;
+  return blocks <= warps && row_parts(blocks) == blocks ? ColumnWay::ShortNormed : ColumnWay::Normed;
+}
+/// f.operator()<way>().
+template <class F>
+void with_column_way(ColumnWay way, const F& f) {
+  switch (way) {
+    case ColumnWay::Copied:
+      return f.template operator()<ColumnWay::Copied>();
+    case ColumnWay::Plain:
+      return f.template operator()<ColumnWay::Plain>();
+    case ColumnWay::ShortPlain:
+      return f.template operator()<ColumnWay::ShortPlain>();
+    case ColumnWay::Normed:
+      return f.template operator()<ColumnWay::Normed>();
+    case ColumnWay::ShortNormed:
+      return f.template operator()<ColumnWay::ShortNormed>();
+  }
+}
 
 /// The step of lane's four codes of a block's low part, and where these lie in the block; those of the high part lie
 /// kBlockK / 2 further on. ring_x.cuh has the order.
@@ -95,13 +132,13 @@ struct StoreFloats {
   }
 };
 
-/// Gives a column to `store`, two blocks at a time, when the previous kernel has ended: the work of `warps` warps, of
-/// which the caller is number `warp`.
+/// Gives a column to `store` when the previous kernel has ended: the work of `warps` warps, of which the caller is
+/// number `warp`. A warp has one block of a short column, and two at a time of others.
 ///
 /// Loops are kept as loops: a block of threads runs its code once, and code is fetched anew for nearly every launch.
-template <class Store>
+template <ColumnWay way, class Store>
 struct ColumnMaker {
-  static constexpr int kTogether = 2;
+  static constexpr int kTogether = is_short(way) ? 1 : 2;
   using Blocks = BlockPart[kTogether];
   const ColumnSource& from;
   int k, warp, warps;
@@ -123,7 +160,9 @@ struct ColumnMaker {
     if (from.added == nullptr) return v;
     return map(v, load_fresh_part(from.added, block, k), [](float a, float b) { return a + b; });
   }
-  __device__ __forceinline__ void add(int first, Blocks& v) const {
+  __device__ __forceinline__ void load_values(int first, Blocks& v) const {
+    load(from.x, first, v);
+    if (!norms(way) || from.added == nullptr) return;
     Blocks added;
     load(from.added, first, added);
 #pragma unroll
@@ -133,19 +172,22 @@ struct ColumnMaker {
     sum = warp_sum(sum);
     if (lane_id() == 0 && part < parts) (&of_parts[0].x)[part] = sum;
   }
-  __device__ __forceinline__ bool stores_sum() const { return from.added != nullptr && blockIdx.x == 0; }
 
-  /// Of the row, whose first blocks a warp has in v.
-  __device__ __forceinline__ float factor(const Blocks& v) const {
-    if (stores_sum()) {
+  /// Of a row whose first blocks a warp has in v.
+  __device__ __forceinline__ void store_sum(const Blocks& v) const {
+    if (from.added == nullptr || blockIdx.x != 0) return;
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) store_part(from.sum, warp + i * warps, k, true, v[i]);
+    for (int i = 0; i < kTogether; ++i) store_part(from.sum, warp + i * warps, k, true, v[i]);
+    if constexpr (!is_short(way)) {
 #pragma unroll 1
       for (int block = warp + kTogether * warps; block < blocks; block += warps)
         store_part(from.sum, block, k, true, value(block));
     }
-    if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
-    if (parts == blocks) {
+  }
+  __device__ __forceinline__ void keep_squares(const Blocks& v) const {
+    if constexpr (is_short(way)) {
+      keep(warp, squares(v[0], 0.0f));
+    } else if (parts == blocks) {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) keep(warp + i * warps, squares(v[i], 0.0f));
 #pragma unroll 1
@@ -160,44 +202,56 @@ struct ColumnMaker {
         keep(part, sum);
       }
     }
+  }
+  __device__ __forceinline__ float factor(const Blocks& v) const {
+    store_sum(v);
+    if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
+    keep_squares(v);
     asm volatile("barrier.cta.sync 1, %0;" ::"r"(warps * kWarp) : "memory");
     return norm_factor(sum_of_parts(of_parts), k, from.eps);
   }
 
+  /// A warp's blocks from `first` on, normed where that is asked for.
+  __device__ __forceinline__ void give(int first, const Blocks& v, const Blocks& weight, float by) const {
+    Blocks y;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i)
+      y[i] = norms(way) ? normed(v[i], weight[i], by, first + i * warps, k) : v[i];
+    if (norms(way) && from.normed != nullptr && blockIdx.x == 0) {
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) store_part(from.normed, first + i * warps, k, true, y[i]);
+    }
+    if constexpr (is_short(way))
+      Store::template put<1>({store}, {first}, {true}, y);
+    else
+      Store::template put<2>({store, store}, {first, first + warps}, {true, first + warps < blocks}, y);
+  }
+
   __device__ __forceinline__ void make() const {
-    const bool norms = from.norm != nullptr;
     Blocks v, weight{};
-    if (norms) load_weights(warp, weight);
+    if constexpr (norms(way)) load_weights(warp, weight);
     wait_for_previous();
-    load(from.x, warp, v);
-    if (from.added != nullptr) add(warp, v);
-    const float by = norms ? factor(v) : 0.0f;
+    load_values(warp, v);
+    const float by = norms(way) ? factor(v) : 0.0f;
+    if constexpr (is_short(way)) {
+      if (warp < blocks) give(warp, v, weight, by);
+    } else {
 #pragma unroll 1
-    for (int block = warp; block < blocks; block += kTogether * warps) {
-      Blocks y;
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) y[i] = norms ? normed(v[i], weight[i], by, block + i * warps, k) : v[i];
-      if (const int next = block + kTogether * warps; next < blocks) {
-        load(from.x, next, v);
-        if (norms) load_weights(next, weight);
-        if (from.added != nullptr) add(next, v);
+      for (int block = warp; block < blocks;) {
+        give(block, v, weight, by);
+        block += kTogether * warps;
+        if (block >= blocks) break;
+        load_values(block, v);
+        if constexpr (norms(way)) load_weights(block, weight);
       }
-      if (from.normed != nullptr && blockIdx.x == 0) {
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) store_part(from.normed, block + i * warps, k, true, y[i]);
-      }
-      if (block + warps < blocks)
-        Store::template put<2>({store, store}, {block, block + warps}, {true, true}, y);
-      else
-        Store::template put<1>({store}, {block}, {true}, {y[0]});
     }
   }
 };
 
-template <class Store>
+template <ColumnWay way, class Store>
 __device__ __forceinline__ void make_column(const ColumnSource& from, int k, int warp, int warps,
                                             float4 (&of_parts)[kMaxParts / 4], const Store& store) {
-  ColumnMaker<Store>{from, k, warp, warps, of_parts, store}.make();
+  ColumnMaker<way, Store>{from, k, warp, warps, of_parts, store}.make();
 }
 
 #endif  // __CUDACC__

@@ -32,8 +32,8 @@ struct ExpertPlaces {
   Columns columns;
   int stages, n_pieces, top_k;
 
-  LLM_HOST_DEVICE ExpertPlaces(const ExpertRing& p)
-      : columns{p.columns, static_cast<int>(k_blocks(p.target[0].type.k))},
+  LLM_HOST_DEVICE ExpertPlaces(ExpertStep step, const ExpertRing& p)
+      : columns{ring_columns(step, p.route.op.top_k), static_cast<int>(k_blocks(p.target[0].type.k))},
         stages(p.stages),
         n_pieces(static_cast<int>(pieces<T>(p.target[0].type.k))),
         top_k(p.route.op.top_k) {}
@@ -66,9 +66,9 @@ struct ExpertVisit {
   int first_warp;  ///< which has the first piece
   bool last_of_turn;
 };
-template <class F>
+template <ExpertStep step, class F>
 __device__ __forceinline__ void for_visits(const ExpertRing& p, int n_pieces, const F& f) {
-  const bool gated = p.targets == 2;
+  constexpr bool gated = step != ExpertStep::Down;
   const int visits = gated ? 2 : p.route.op.top_k, rounds = gated ? p.route.op.top_k : 1;  // of a turn; of the strips
   int strip = static_cast<int>(blockIdx.x), round = 0, first_warp = 0;
   while (true) {
@@ -91,29 +91,27 @@ struct ChosenExperts {
 };
 
 /// By one warp.
-__device__ __forceinline__ void find_experts(const ExpertRing& p, const ChosenExperts& to) {
-  const TokenRoute& route = p.route;
+template <ExpertStep step>
+__device__ __forceinline__ void find_experts(const TokenRoute& route, const ChosenExperts& to) {
   const int lane = lane_id();
-  if (p.experts_from != ExpertsFrom::Logits) {
-    if (p.experts_from == ExpertsFrom::Before) wait_for_previous();
+  if constexpr (step != ExpertStep::Down) wait_for_previous();
+  if constexpr (chooses(step)) {
+    constexpr int kPerLane = (step == ExpertStep::Choose ? kMostRingExperts : kFewRingExperts) / kWarp;
+    const RouteTotals totals =
+        choose_experts<kPerLane>(route.op, route.logits, nullptr, route.experts, to.ids, to.weights, [](int) {});
+    if (lane == 0) *to.totals = totals;
+  } else {
     if (lane >= route.op.top_k) return;
     to.ids[lane] = __ldcg(route.ids + lane);
     to.weights[lane] = __ldcg(route.weights + lane);
-    return;
   }
-  wait_for_previous();
-  const auto choose = [&]<int most>(std::integral_constant<int, most>) {
-    return choose_experts<most / kWarp>(route.op, route.logits, nullptr, route.experts, to.ids, to.weights, [](int) {});
-  };
-  const RouteTotals totals = route.experts <= 128 ? choose(std::integral_constant<int, 128>())
-                                                  : choose(std::integral_constant<int, kMostRingExperts>());
-  if (lane == 0) *to.totals = totals;
 }
 
 /// Whether the block is the one that lets the next launch start when which experts were chosen is written; the other
 /// blocks do so at once. Blocks of the next launch find it written, whether or not this one has ended.
-__device__ __forceinline__ bool publishes_experts(const ExpertRing& p) {
-  return p.experts_from != ExpertsFrom::Published && blockIdx.x == 0;
+template <ExpertStep step>
+__device__ __forceinline__ bool publishes_experts() {
+  return step != ExpertStep::Down && blockIdx.x == 0;
 }
 __device__ __forceinline__ void publish_experts(const TokenRoute& route, const ChosenExperts& chosen) {
   const int lane = lane_id();
@@ -125,12 +123,11 @@ __device__ __forceinline__ void publish_experts(const TokenRoute& route, const C
   __threadfence();
 }
 
-/// By `warps` warps, of which the caller is number `warp`.
-template <class T>
+/// By `warps` warps, of which the caller is number `warp` and makes kTogether blocks at a time.
+template <class T, int kTogether>
 __device__ __forceinline__ void make_expert_columns(std::byte* to, const typename ExpertPlaces<T>::Columns& places,
                                                     const float* x, int k, int warp, int warps) {
   using Store = typename ExpertPlaces<T>::Store;
-  constexpr int kTogether = 3;
   struct Item {
     int column = 0, block = 0;
     __device__ __forceinline__ void advance(int by, int blocks) {
@@ -156,11 +153,11 @@ __device__ __forceinline__ void make_expert_columns(std::byte* to, const typenam
     for (int i = 0; i < kTogether; ++i)
       v[i] = load_fresh_part(x + item[i].column * k, item[i].block, item[i].column < places.columns ? k : 0);
     const auto store = [&](int i) { return Store(to, places, item[i].column); };
-    if (item[1].column < places.columns)
-      Store::template put<3>({store(0), store(1), store(2)}, {item[0].block, item[1].block, item[2].block},
-                             {true, true, item[2].column < places.columns}, v);
+    if constexpr (kTogether == 1)
+      Store::template put<1>({store(0)}, {item[0].block}, {true}, v);
     else
-      Store::template put<1>({store(0)}, {item[0].block}, {true}, {v[0]});
+      Store::template put<3>({store(0), store(1), store(2)}, {item[0].block, item[1].block, item[2].block},
+                             {true, item[1].column < places.columns, item[2].column < places.columns}, v);
   }
 }
 
@@ -188,9 +185,10 @@ __device__ __forceinline__ float expert_total(const Target& to, int expert, int 
 }
 
 /// What becomes of a visit's total; `kept` is the lane's from one visit of a turn to the next.
+template <ExpertStep step>
 __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVisit& v, float weight, float total,
                                              int row, float& kept) {
-  if (p.targets == 1) {
+  if constexpr (step == ExpertStep::Down) {
     kept = fmaf(weight, total, v.route == 0 ? 0.0f : kept);
     if (v.last_of_turn) p.y[row] = kept;
   } else if (v.target == 0) {
@@ -221,13 +219,13 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
 #endif
 
 /// Blocks of kRingThreads; shared: ExpertPlaces.
-template <class T>
+template <class T, ExpertStep step>
 __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __grid_constant__ ExpertRing p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::byte ring_shared[];
-  if (!publishes_experts(p)) let_next_start();
+  if (!publishes_experts<step>()) let_next_start();
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const ExpertPlaces<T> places(p);
+  const ExpertPlaces<T> places(step, p);
   const RingBarriers<kExpertAreas> barriers{shared_address(ring_shared)};
   const ChosenExperts chosen{reinterpret_cast<std::int32_t*>(ring_shared + places.ids()),
                              reinterpret_cast<float*>(ring_shared + places.weights()),
@@ -240,12 +238,12 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
     const std::uint64_t policy = read_once_policy();
     std::int64_t bytes = strip_bytes<T>(k);
     asm volatile("" : "+l"(bytes));  // known before the experts are
-    find_experts(p, chosen);
+    find_experts<step>(p.route, chosen);
     arrive(routed_barrier(barriers));
     __syncwarp();
     if (lane != 0) return;
     RingPosition at(p.stages);
-    for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
+    for_visits<step>(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& from = p.target[v.target];
       const std::int64_t strip = std::int64_t{chosen.ids[v.route]} * p.strips + v.strip;
       produce<T>(from.matrix + strip * bytes, k, places, barriers, at, policy);
@@ -254,24 +252,26 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   }
   barriers.wait_for_init();
 
-  make_expert_columns<T>(ring_shared + places.x(), places.columns, p.x, static_cast<int>(k), warp, kCopyThreads / 32);
+  constexpr int kTogether = step == ExpertStep::Down ? 3 : 1;
+  make_expert_columns<T, kTogether>(ring_shared + places.x(), places.columns, p.x, static_cast<int>(k), warp,
+                                    kCopyThreads / 32);
   asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
   RingPosition area(kExpertAreas);
   if (warp == kEpilogueWarp) {
     wait_barrier(routed_barrier(barriers), 0);
-    if (publishes_experts(p)) {
-      if (p.experts_from == ExpertsFrom::Logits) publish_experts(p.route, chosen);
+    if (publishes_experts<step>()) {
+      if constexpr (chooses(step)) publish_experts(p.route, chosen);
       __syncwarp();
       let_next_start();
     }
     float kept = 0;
-    for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
+    for_visits<step>(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& to = p.target[v.target];
       const int row = v.strip * kTileRows + lane;
       wait_barrier(barriers.written(area.slot), area.phase);
       if (lane < kTileRows && row < to.type.n) {
         const auto* const sums = reinterpret_cast<const float*>(ring_shared + places.area(area.slot));
-        finish_visit(p, v, chosen.weights[v.route], expert_total<T>(to, chosen.ids[v.route], row, sums, p.users, lane),
+        finish_visit<step>(p, v, chosen.weights[v.route], expert_total<T>(to, chosen.ids[v.route], row, sums, p.users, lane),
                      row, kept);
       }
       arrive(barriers.taken(area.slot));
@@ -281,8 +281,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   }
 
   RingPosition at(p.stages);
-  for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
-    const LaneRing<1> column = lane_column(places.columns, places.x(), p.columns == 1 ? 0 : v.route, lane);
+  for_visits<step>(p, places.n_pieces, [&](const ExpertVisit& v) {
+    const LaneRing<1> column = lane_column(places.columns, places.x(), step == ExpertStep::Down ? v.route : 0, lane);
     const int slot = (warp + kConsumers - v.first_warp) % kConsumers;
     if (slot >= p.users) {  // a visit of one stage, which is others' work
       at.advance();
@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
 template <class T>
 int users_of_visits(const ExpertRing& p, int multiprocessors) {
   const int turns = (p.turns() + multiprocessors - 1) / multiprocessors;
-  const int visits = turns * (p.targets == 2 ? 2 : p.route.op.top_k), n_pieces = ExpertPlaces<T>(p).n_pieces;
+  const int visits = turns * (p.step == ExpertStep::Down ? p.route.op.top_k : 2), n_pieces = ExpertPlaces<T>(p.step, p).n_pieces;
   return n_pieces < kConsumers && visits <= std::min(p.stages, 2 * kExpertAreas) ? n_pieces : kConsumers;
 }
 
@@ -318,7 +318,7 @@ bool launch_expert_ring(ExpertRing p, const Launch* at) {
   const DeviceLimits& device = device_limits();
   if (device.capability < 9) return false;
   p.strips = static_cast<int>(strips(p.target[0].type.n));
-  const ExpertPlaces<T> empty(p);
+  const ExpertPlaces<T> empty(p.step, p);
   // As ring_places(): stages have no more than 7/16 of a multiprocessor's memory.
   constexpr int kFewest = 3;
   const int room = device.multiprocessor_bytes / 16 * 7 - device.reserved_bytes - empty.bytes();
@@ -327,11 +327,27 @@ bool launch_expert_ring(ExpertRing p, const Launch* at) {
   if (at == nullptr) return true;
   p.users = users_of_visits<T>(p, device.multiprocessors);
 
-  const auto kernel = expert_ring_kernel<T>;
-  allow_all_shared<expert_ring_kernel<T>>(device.block_bytes);
-  const int bytes = alone_bytes(device, ExpertPlaces<T>(p).bytes());
-  launch(kernel, dim3(static_cast<unsigned>(std::min(device.multiprocessors, p.turns()))), dim3(kRingThreads),
-         static_cast<std::size_t>(bytes), *at, p);
+  const auto launch_step = [&]<ExpertStep step>() {
+    constexpr auto kernel = expert_ring_kernel<T, step>;
+    allow_all_shared<kernel>(device.block_bytes);
+    const auto blocks = static_cast<unsigned>(std::min(device.multiprocessors, p.turns()));
+    const int bytes = alone_bytes(device, ExpertPlaces<T>(p.step, p).bytes());
+    launch(kernel, dim3(blocks), dim3(kRingThreads), static_cast<std::size_t>(bytes), *at, p);
+  };
+  switch (p.step) {
+    case ExpertStep::ChooseFew:
+      launch_step.template operator()<ExpertStep::ChooseFew>();
+      break;
+    case ExpertStep::Choose:
+      launch_step.template operator()<ExpertStep::Choose>();
+      break;
+    case ExpertStep::GateUp:
+      launch_step.template operator()<ExpertStep::GateUp>();
+      break;
+    case ExpertStep::Down:
+      launch_step.template operator()<ExpertStep::Down>();
+      break;
+  }
   return true;
 }
 

@@ -33,7 +33,7 @@ __device__ __forceinline__ void finish_gated(const FloatProducts& p, const Gated
   to.y[total.row] = to.activation == Activation::Silu ? gated<Activation::Silu>(y, up) : gated<Activation::Gelu>(y, up);
 }
 
-template <class Type, int kRows, int kAhead, bool kMakes>
+template <class Type, int kRows, int kAhead, ColumnWay way>
 __global__ void __launch_bounds__(kProductThreads, kRows == 1 && kAhead > kFewLoads ? 2 : 3)
     float_column_kernel(const __grid_constant__ FloatProducts products, const __grid_constant__ ColumnSource source,
                         const __grid_constant__ GatedResult gated) {
@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(kProductThreads, kRows == 1 && kAhead > kFewLo
   BlockTask task = task_of(products, t, block, both ? 1 : kRows, 0);
   if (both) task.other = products.target[1].matrix - products.target[0].matrix;
   const auto column = [&]() -> const float* {
-    if constexpr (!kMakes) return WrittenColumns{source.x}();
+    if constexpr (way == ColumnWay::Copied) return WrittenColumns{source.x}();
     auto* const made = reinterpret_cast<float*>(column_shared);
-    make_column(source, products.k, static_cast<int>(threadIdx.x) / kWarp, kProductWarps, of_parts,
-                StoreFloats{made, std::is_same_v<Type, Bf16Rows>});
+    make_column<way>(source, products.k, static_cast<int>(threadIdx.x) / kWarp, kProductWarps, of_parts,
+                     StoreFloats{made, std::is_same_v<Type, Bf16Rows>});
     __syncthreads();
     return made;
   };
@@ -60,19 +60,35 @@ __global__ void __launch_bounds__(kProductThreads, kRows == 1 && kAhead > kFewLo
     finish(products, t, 0, one, total);
 }
 
+template <class Type, int kRows, int kAhead>
+auto kernel_of(ColumnWay way) {
+  switch (way) {
+    case ColumnWay::Copied:
+      return float_column_kernel<Type, kRows, kAhead, ColumnWay::Copied>;
+    case ColumnWay::Plain:
+    case ColumnWay::ShortPlain:
+      return float_column_kernel<Type, kRows, kAhead, ColumnWay::Plain>;
+    case ColumnWay::Normed:
+      return float_column_kernel<Type, kRows, kAhead, ColumnWay::Normed>;
+    case ColumnWay::ShortNormed:
+      break;
+  }
+  return float_column_kernel<Type, kRows, kAhead, ColumnWay::ShortNormed>;
+}
+
 template <class Type>
 void launch_type(std::span<const Target> targets, const ColumnSource& source, const Launch& at,
                  const GatedResult& gated) {
-  const bool both = gated.y != nullptr, few = !both && has_few_rows(targets);
   const bool makes = source.norm != nullptr || std::is_same_v<Type, Bf16Rows>;
+  const bool both = gated.y != nullptr, few = makes && !both && has_few_rows(targets);
   const FloatProducts p =
       float_products_of(targets, nullptr, 16 / Type::kBytes, both || few ? 1 : 2, /*experts=*/false);
   const auto blocks = static_cast<unsigned>(both ? p.target[1].first_block : p.blocks);
   const bool is_short = p.k <= kFewLoads * kProductThreads * (16 / Type::kBytes);
-  const auto kernel = !makes            ? float_column_kernel<Type, 2, 3, false>
-                      : few && is_short ? float_column_kernel<Type, 1, kFewLoads, true>
-                      : few             ? float_column_kernel<Type, 1, 6, true>
-                                        : float_column_kernel<Type, 2, 3, true>;
+  const ColumnWay way = makes ? column_way(source, p.k, kProductWarps) : ColumnWay::Copied;
+  const auto kernel = !few       ? kernel_of<Type, 2, 3>(way)
+                      : is_short ? kernel_of<Type, 1, kFewLoads>(way)
+                                 : kernel_of<Type, 1, 6>(way);
   launch(kernel, dim3(blocks), dim3(kProductThreads), makes ? column_bytes(p.k) : 0, at, p, source, gated);
 }
 

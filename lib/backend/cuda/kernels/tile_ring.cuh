@@ -224,7 +224,7 @@ __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
 /// measured on an H200 with one column, launches back to back, when two blocks still shared a multiprocessor, of the
 /// read limit: 84 % of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096,
 /// where a block had three strips or two (docs/cuda-kernels.md has the ladder).
-template <class A, class B, int NB>
+template <class A, class B, int NB, ColumnWay way>
 __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_constant__ RingArguments p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::byte ring_shared[];
@@ -249,9 +249,9 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
   barriers.wait_for_init();
 
   std::byte* const x = ring_shared + places.x();
-  if (NB == 1 && p.extras.source.x != nullptr) {
+  if constexpr (way != ColumnWay::Copied) {
     auto& of_parts = *reinterpret_cast<float4(*)[kMaxParts / 4]>(ring_shared + places.area(0));
-    make_column(p.extras.source, static_cast<int>(p.a.k), warp, kCopyThreads / 32, of_parts,
+    make_column<way>(p.extras.source, static_cast<int>(p.a.k), warp, kCopyThreads / 32, of_parts,
                 StoreCodes<A::kFormat, Types::kSums>(x, places.columns, 0));
   } else {
     copy_columns(x, places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
@@ -352,10 +352,14 @@ bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const Ri
   check(paired == 0 || (RingTypes<A, B>::kOne && a.n_targets == 2 && a.targets[0].n == a.targets[1].n),
         "a gate and what it lets through are of one type and size");
   ring->arguments.extras = extras;
-  const DeviceLimits& device = device_limits();
-  const auto kernel = ring_kernel<A, B, NB>;
-  allow_all_shared<ring_kernel<A, B, NB>>(device.block_bytes);
-  launch(kernel, dim3(static_cast<unsigned>(ring->blocks)), dim3(kRingThreads), ring->bytes, at, ring->arguments);
+  const auto launch_way = [&]<ColumnWay way>() {
+    if constexpr (NB == 1 || way == ColumnWay::Copied) {
+      constexpr auto kernel = ring_kernel<A, B, NB, way>;
+      allow_all_shared<kernel>(device_limits().block_bytes);
+      launch(kernel, dim3(static_cast<unsigned>(ring->blocks)), dim3(kRingThreads), ring->bytes, at, ring->arguments);
+    }
+  };
+  with_column_way(column_way(extras.source, a.k, kCopyThreads / 32), launch_way);
   return true;
 }
 

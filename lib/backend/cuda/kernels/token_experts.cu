@@ -12,11 +12,13 @@ bool launch_ring(DType type, const ExpertRing& ring, const Launch* at) {
 }
 
 ExpertRing gate_up_ring(const Target& gate, const Target& up, const TokenRoute& route) {
-  const ExpertsFrom from = route.logits != nullptr ? ExpertsFrom::Logits : ExpertsFrom::Before;
-  return {.target = {gate, up}, .targets = 2, .route = route, .experts_from = from, .columns = 1};
+  const ExpertStep step = route.logits == nullptr            ? ExpertStep::GateUp
+                          : route.experts <= kFewRingExperts ? ExpertStep::ChooseFew
+                                                             : ExpertStep::Choose;
+  return {.step = step, .target = {gate, up}, .route = route};
 }
 ExpertRing down_ring(const Target& down, const TokenRoute& route) {
-  return {.target = {down}, .targets = 1, .route = route, .columns = route.op.top_k};
+  return {.step = ExpertStep::Down, .target = {down}, .route = route};
 }
 
 }  // namespace
