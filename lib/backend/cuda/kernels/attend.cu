@@ -32,36 +32,42 @@ AttendKernel kernel_for(const AttendPlan& p) {
          : p.tile_heads == 4 ? attend_kernel<kK, kV, 8, 4>
                              : attend_kernel<kK, kV, 8, 8>;
 }
-template <CacheSource kSource, int kDims>
-AttendKernel halves_kernel_for(const AttendPlan& p) {
+template <CacheSource kSource, int kDims, bool kRaw>
+AttendKernel halves_kernel_of(const AttendPlan& p) {
   constexpr bool kNarrow = kSource == CacheSource::Q8_0 || kSource == CacheSource::F8;
   constexpr int kTiles = most_tiles(kNarrow, kDims);
   if constexpr (kDims == 256) {
-    return attend_halves_kernel<kSource, kDims, 4, kTiles>;
+    return attend_halves_kernel<kSource, kDims, 4, kTiles, kRaw>;
   } else if constexpr (kNarrow) {
-    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2> : attend_halves_kernel < kSource,
-           kDims, 8, kDims == 64 ? kTiles / 2 : kTiles > ;
+    constexpr int kTilesOf8 = kDims == 64 ? kTiles / 2 : kTiles;
+    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2, kRaw>
+                             : attend_halves_kernel<kSource, kDims, 8, kTilesOf8, kRaw>;
   } else if (p.tiles < kTiles) {
-    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2>
-                             : attend_halves_kernel<kSource, kDims, 8, kTiles / 2>;
+    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2, kRaw>
+                             : attend_halves_kernel<kSource, kDims, 8, kTiles / 2, kRaw>;
   } else {
-    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles>
-                             : attend_halves_kernel<kSource, kDims, 8, kTiles>;
+    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles, kRaw>
+                             : attend_halves_kernel<kSource, kDims, 8, kTiles, kRaw>;
   }
+}
+template <CacheSource kSource, bool kRaw>
+AttendKernel halves_kernel_of(const AttendPlan& p) {
+  if constexpr (kSource != CacheSource::Q8_0) {
+    if (p.lanes == 32) return halves_kernel_of<kSource, 256, kRaw>(p);
+  }
+  return p.lanes == 8 ? halves_kernel_of<kSource, 64, kRaw>(p) : halves_kernel_of<kSource, 128, kRaw>(p);
 }
 template <CacheSource kSource>
-AttendKernel halves_kernel_for(const AttendPlan& p) {
-  if constexpr (kSource != CacheSource::Q8_0) {
-    if (p.lanes == 32) return halves_kernel_for<kSource, 256>(p);
-  }
-  return p.lanes == 8 ? halves_kernel_for<kSource, 64>(p) : halves_kernel_for<kSource, 128>(p);
+AttendKernel halves_kernel_of(const AttendPlan& p, bool raw) {
+  return raw ? halves_kernel_of<kSource, true>(p) : halves_kernel_of<kSource, false>(p);
 }
 
-AttendKernel kernel_for(const CacheView& c, const AttendPlan& p) {
+AttendKernel kernel_for(const CacheView& c, const AttendPlan& p, bool raw) {
   if (p.tiles > 0) {
-    if (c.k_type == DType::Q8_0) return halves_kernel_for<CacheSource::Q8_0>(p);
-    if (c.k_type == DType::F8_E4M3) return halves_kernel_for<CacheSource::F8>(p);
-    return c.k_type == DType::BF16 ? halves_kernel_for<CacheSource::BF16>(p) : halves_kernel_for<CacheSource::F16>(p);
+    if (c.k_type == DType::Q8_0) return halves_kernel_of<CacheSource::Q8_0, false>(p);
+    if (c.k_type == DType::F8_E4M3) return halves_kernel_of<CacheSource::F8>(p, raw);
+    return c.k_type == DType::BF16 ? halves_kernel_of<CacheSource::BF16>(p, raw)
+                                   : halves_kernel_of<CacheSource::F16>(p, raw);
   }
   const bool whole = c.head_dim_k % 8 == 0 && c.head_dim_v % 8 == 0;
   if (c.k_type == c.v_type && whole) {
@@ -155,7 +161,7 @@ AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const Atte
 }
 
 void launch_attention(const AttendArgs& a, const CacheView& c, const AttendPlan& p, int tokens, const Launch& at) {
-  const AttendKernel kernel = kernel_for(c, p);
+  const AttendKernel kernel = kernel_for(c, p, a.raw.k != nullptr);
   const std::size_t shared = p.shared_bytes();
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared)),

@@ -48,12 +48,12 @@ constexpr int kHalvesPerMultiprocessor = kWarps*(kTiles* TilesOf<kSource, kDims,
                                              : 1;
 
 /// What turning heads needs and no kernel of the step writes: asked for first, before the token's position is known.
-template <int kDims>
+template <int kDims, bool kRaw>
 struct BeforeHeads {
   BlockPart norm_q, norm_k;
   int slot = 0;
   __device__ __forceinline__ BeforeHeads(const RawHeads& raw, int token, bool has_key) : norm_q{}, norm_k{} {
-    if (raw.k == nullptr) return;
+    if (!kRaw) return;
     slot = __ldcg(raw.slots + token);
     if (raw.norm_q == nullptr) return;
     norm_q = load_part(raw.norm_q, 0, kDims, true);
@@ -61,8 +61,11 @@ struct BeforeHeads {
   }
 };
 
-template <CacheSource kSource, int kDims, int kHeads, int kTiles>
+/// `kRaw`: of RawHeads, of the step's only token. Others have kernels of their own: what a CTA passes over is fetched,
+/// too.
+template <CacheSource kSource, int kDims, int kHeads, int kTiles, bool kRaw>
 class AttendHalves {
+  static_assert(!kRaw || kSource != CacheSource::Q8_0);
   static constexpr bool kBFloat16 = kSource == CacheSource::BF16;
   using Element = std::conditional_t<kBFloat16, __nv_bfloat16,
                                      std::conditional_t<kSource == CacheSource::F8, __nv_fp8_e4m3, __half>>;
@@ -78,7 +81,7 @@ class AttendHalves {
 
  public:
   __device__ __forceinline__ AttendHalves(const AttendArgs& args, unsigned char* shared, int token, int position,
-                                          int sequence, const BeforeHeads<kDims>& before)
+                                          int sequence, const BeforeHeads<kDims, kRaw>& before)
       : a(args),
         keys(position, args.window, args.stripes),
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
@@ -95,9 +98,10 @@ class AttendHalves {
         results(args, keys, token, 0, reinterpret_cast<int*>(factors + kHeads)),
         before(before) {}
 
-  /// Up to the first access to what earlier kernels of the step write: keys and values from position `first_written`.
+  /// Up to the first access to what earlier kernels of the step write: keys and values from position `first_written`,
+  /// of RawHeads none.
   __device__ __forceinline__ void prepare(int first_written) {
-    if (kSource != CacheSource::Q8_0 && a.raw.k != nullptr) {
+    if constexpr (kRaw) {
       const int last = keys.stripe_of(keys.chunks - 1);
       appends = (a.splits == 1 ? 0 : last % a.splits) == split;
       first_head = results.first_head();
@@ -111,18 +115,19 @@ class AttendHalves {
     cursor.next_block = load_block(keys.chunk_after(cursor.chunk, a.splits));
     if (cursor.chunk < keys.chunks && !sees(cursor.chunk)) next_chunk();
 #pragma unroll 1
-    for (; begun < kTiles && tile_base(begun) + kTileKeys <= first_written; ++begun) begin_copy();
+    for (; begun < kTiles && (kRaw || tile_base(begun) + kTileKeys <= first_written); ++begun) begin_copy();
   }
 
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
     float x[kDims / 32];
-    if (kSource == CacheSource::Q8_0 || a.raw.k == nullptr)
-      load_queries(x);
-    else
+    if constexpr (kRaw) {
       turn_heads(x);
+    } else {
+      load_queries(x);
 #pragma unroll 1
-    for (; begun < kTiles; ++begun) begin_copy();
+      for (; begun < kTiles; ++begun) begin_copy();
+    }
     divide_queries(x);
     typename Tiles::Queries q;
     take_queries(q);
@@ -183,7 +188,7 @@ class AttendHalves {
     return strip_base(cursor.chunk) + tile % kHalves * kTileKeys;
   }
   /// Of RawHeads all but the token's own, which is the last.
-  __device__ __forceinline__ int copied_end() const { return a.raw.k != nullptr ? keys.end_key - 1 : keys.end_key; }
+  __device__ __forceinline__ int copied_end() const { return kRaw ? keys.end_key - 1 : keys.end_key; }
   /// Starts the copy of one more tile, if there is one.
   __device__ __forceinline__ void copy_tile(unsigned char* to, int tile) {
     if (cursor.chunk < keys.chunks) {
@@ -250,11 +255,12 @@ class AttendHalves {
       for (int i = 0; i < kDims / 32; ++i) value[i] = __ldcg(raw.v + of_token + lane + 32 * i);
       append_head(value, reinterpret_cast<Element*>(fresh) + kDims, raw.values);
     }
+    BlockPart norm = before.norm_k;
     float* const row = raw_row();
 #pragma unroll 1
     for (int head = has_key ? 0 : 1; head < (has_query ? 2 : 1); ++head) {
-      if (head == 1) next = query;
-      turn(next, head == 0 ? before.norm_k : before.norm_q, angles);
+      if (head == 1) next = query, norm = before.norm_q;
+      turn(next, norm, angles);
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) x[i] = row[i * 32 + lane];
       if (head == 0) append_head(x, reinterpret_cast<Element*>(fresh), raw.keys);
@@ -279,9 +285,9 @@ class AttendHalves {
   }
   /// The token's own row, into a strip's tiles of keys (0) or values (1) that end with it.
   __device__ __forceinline__ void put_fresh(unsigned char* const (&tile)[kHalves], int base, int which) const {
-    if constexpr (kSource != CacheSource::Q8_0) {
+    if constexpr (kRaw) {
       const int row = keys.end_key - 1 - base;
-      if (a.raw.k == nullptr || row < 0 || row >= kStripKeys) return;
+      if (row < 0 || row >= kStripKeys) return;
       const auto* const from = reinterpret_cast<const uint4*>(fresh) + which * Tiles::kUnits;
       unsigned char* const to = row < kTileKeys ? tile[0] : tile[1];
       if (lane < Tiles::kUnits) *reinterpret_cast<uint4*>(to + Tiles::unit_at(row % kTileKeys, lane)) = from[lane];
@@ -462,7 +468,7 @@ class AttendHalves {
   Results results;
   Cursor cursor;
   int reading, replacing, begun;  ///< tiles of the ring
-  const BeforeHeads<kDims>& before;
+  const BeforeHeads<kDims, kRaw>& before;
   // Of RawHeads.
   int first_head, n_heads;
   bool appends;  ///< the token's key and value are this CTA's last
@@ -472,7 +478,6 @@ class AttendHalves {
 /// where there are too many tokens to look at.
 __device__ __forceinline__ int first_written_position(const AttendArgs& a, int position, int sequence) {
   const int tokens = static_cast<int>(gridDim.z), lane = static_cast<int>(threadIdx.x) % 32;
-  if (a.raw.k != nullptr) return 0x7fffffff - kTileKeys;
   if (tokens == 1) return position;
   if (tokens > 64) return 0;
   int first = position;
@@ -486,20 +491,20 @@ __device__ __forceinline__ int first_written_position(const AttendArgs& a, int p
   return first;
 }
 
-template <CacheSource kSource, int kDims, int kHeads, int kTiles>
+template <CacheSource kSource, int kDims, int kHeads, int kTiles, bool kRaw>
 __global__ void __launch_bounds__(kThreads, (kHalvesPerMultiprocessor<kSource, kDims, kHeads, kTiles>))
     attend_halves_kernel(const __grid_constant__ AttendArgs a) {
   let_next_start();
   // The step's data was copied before its first kernel, and so was all of the cache but the rows of its own tokens.
-  const int token = static_cast<int>(blockIdx.z);
+  const int token = kRaw ? 0 : static_cast<int>(blockIdx.z);
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
-  const BeforeHeads<kDims> before(a.raw, token, threadIdx.x / 32 == kKeyWarp);
+  const BeforeHeads<kDims, kRaw> before(a.raw, token, threadIdx.x / 32 == kKeyWarp);
   if (sequence < 0) {
     wait_for_previous();
     return;
   }
-  AttendHalves<kSource, kDims, kHeads, kTiles> attend(a, dynamic_shared(), token, position, sequence, before);
-  attend.prepare(first_written_position(a, position, sequence));
+  AttendHalves<kSource, kDims, kHeads, kTiles, kRaw> attend(a, dynamic_shared(), token, position, sequence, before);
+  attend.prepare(kRaw ? 0 : first_written_position(a, position, sequence));
   wait_for_previous();
   attend.run();
 }

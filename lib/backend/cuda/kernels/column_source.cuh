@@ -18,24 +18,29 @@
 
 namespace llm::cuda {
 
-/// How the blocks of a launch get their columns. Each way is a kernel of its own: what a block passes over is fetched
-/// as well, or takes the place of what it needs.
+/// How the blocks of a launch get their columns. Each way is a kernel of its own: code that a block passes over takes
+/// the place of what it needs, and a block runs its code once. A digit: blocks of the column that a warp has at most.
 enum class ColumnWay : std::uint8_t {
-  Copied,       ///< a kernel has made them
-  Plain,        ///< the only one, as it is
-  ShortPlain,   ///< of no more blocks than there are warps to make it
-  Normed,       ///< its norm
-  ShortNormed,  ///< of no more blocks than warps, each of which is a part of the norm
+  Copied,  ///< a kernel has made them
+  Plain,   ///< the only one, as it is
+  Plain1,
+  Normed,  ///< its norm
+  Normed1,
+  Normed2,
 };
-LLM_HOST_DEVICE constexpr bool norms(ColumnWay way) { return way == ColumnWay::Normed || way == ColumnWay::ShortNormed; }
-LLM_HOST_DEVICE constexpr bool is_short(ColumnWay way) { return way == ColumnWay::ShortPlain || way == ColumnWay::ShortNormed; }
+LLM_HOST_DEVICE constexpr bool norms(ColumnWay way) { return way >= ColumnWay::Normed; }
+/// 0: any number.
+LLM_HOST_DEVICE constexpr int most_blocks(ColumnWay way) {
+  return way == ColumnWay::Plain1 || way == ColumnWay::Normed1 ? 1 : way == ColumnWay::Normed2 ? 2 : 0;
+}
 
-/// Of a column of k elements that `warps` warps make.
+/// Of a column of k elements that `warps` warps make. Of few blocks each is a part of the norm.
 inline ColumnWay column_way(const ColumnSource& from, std::int64_t k, int warps) {
   if (from.x == nullptr) return ColumnWay::Copied;
   const int blocks = static_cast<int>(k_blocks(k));
-  if (from.norm == nullptr) return blocks <= warps ? ColumnWay::ShortPlain : ColumnWay::Plain;
-  return blocks <= warps && row_parts(blocks) == blocks ? ColumnWay::ShortNormed : ColumnWay::Normed;
+  if (from.norm == nullptr) return blocks <= warps ? ColumnWay::Plain1 : ColumnWay::Plain;
+  if (row_parts(blocks) != blocks || blocks > 2 * warps) return ColumnWay::Normed;
+  return blocks <= warps ? ColumnWay::Normed1 : ColumnWay::Normed2;
 }
 /// f.operator()<way>().
 template <class F>
@@ -45,12 +50,14 @@ void with_column_way(ColumnWay way, const F& f) {
       return f.template operator()<ColumnWay::Copied>();
     case ColumnWay::Plain:
       return f.template operator()<ColumnWay::Plain>();
-    case ColumnWay::ShortPlain:
-      return f.template operator()<ColumnWay::ShortPlain>();
+    case ColumnWay::Plain1:
+      return f.template operator()<ColumnWay::Plain1>();
     case ColumnWay::Normed:
       return f.template operator()<ColumnWay::Normed>();
-    case ColumnWay::ShortNormed:
-      return f.template operator()<ColumnWay::ShortNormed>();
+    case ColumnWay::Normed1:
+      return f.template operator()<ColumnWay::Normed1>();
+    case ColumnWay::Normed2:
+      return f.template operator()<ColumnWay::Normed2>();
   }
 }
 
@@ -133,12 +140,13 @@ struct StoreFloats {
 };
 
 /// Gives a column to `store` when the previous kernel has ended: the work of `warps` warps, of which the caller is
-/// number `warp`. A warp has one block of a short column, and two at a time of others.
+/// number `warp`.
 ///
 /// Loops are kept as loops: a block of threads runs its code once, and code is fetched anew for nearly every launch.
 template <ColumnWay way, class Store>
 struct ColumnMaker {
-  static constexpr int kTogether = is_short(way) ? 1 : 2;
+  static constexpr int kTogether = most_blocks(way) == 1 ? 1 : 2;  ///< blocks that a warp has in hand
+  static constexpr bool kLoops = most_blocks(way) == 0;            ///< a warp may have more
   using Blocks = BlockPart[kTogether];
   const ColumnSource& from;
   int k, warp, warps;
@@ -178,18 +186,21 @@ struct ColumnMaker {
     if (from.added == nullptr || blockIdx.x != 0) return;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) store_part(from.sum, warp + i * warps, k, true, v[i]);
-    if constexpr (!is_short(way)) {
+    if constexpr (kLoops) {
 #pragma unroll 1
       for (int block = warp + kTogether * warps; block < blocks; block += warps)
         store_part(from.sum, block, k, true, value(block));
     }
   }
-  __device__ __forceinline__ void keep_squares(const Blocks& v) const {
-    if constexpr (is_short(way)) {
-      keep(warp, squares(v[0], 0.0f));
-    } else if (parts == blocks) {
+  __device__ __forceinline__ void keep_first(const Blocks& v) const {
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) keep(warp + i * warps, squares(v[i], 0.0f));
+    for (int i = 0; i < kTogether; ++i) keep(warp + i * warps, squares(v[i], 0.0f));
+  }
+  __device__ __forceinline__ void keep_squares(const Blocks& v) const {
+    if constexpr (!kLoops) {
+      keep_first(v);
+    } else if (parts == blocks) {
+      keep_first(v);
 #pragma unroll 1
       for (int block = warp + kTogether * warps; block < blocks; block += warps)
         keep(block, squares(value(block), 0.0f));
@@ -215,13 +226,12 @@ struct ColumnMaker {
   __device__ __forceinline__ void give(int first, const Blocks& v, const Blocks& weight, float by) const {
     Blocks y;
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i)
-      y[i] = norms(way) ? normed(v[i], weight[i], by, first + i * warps, k) : v[i];
+    for (int i = 0; i < kTogether; ++i) y[i] = norms(way) ? normed(v[i], weight[i], by, first + i * warps, k) : v[i];
     if (norms(way) && from.normed != nullptr && blockIdx.x == 0) {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) store_part(from.normed, first + i * warps, k, true, y[i]);
     }
-    if constexpr (is_short(way))
+    if constexpr (kTogether == 1)
       Store::template put<1>({store}, {first}, {true}, y);
     else
       Store::template put<2>({store, store}, {first, first + warps}, {true, first + warps < blocks}, y);
@@ -233,7 +243,7 @@ struct ColumnMaker {
     wait_for_previous();
     load_values(warp, v);
     const float by = norms(way) ? factor(v) : 0.0f;
-    if constexpr (is_short(way)) {
+    if constexpr (!kLoops) {
       if (warp < blocks) give(warp, v, weight, by);
     } else {
 #pragma unroll 1

@@ -271,8 +271,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
       wait_barrier(barriers.written(area.slot), area.phase);
       if (lane < kTileRows && row < to.type.n) {
         const auto* const sums = reinterpret_cast<const float*>(ring_shared + places.area(area.slot));
-        finish_visit<step>(p, v, chosen.weights[v.route], expert_total<T>(to, chosen.ids[v.route], row, sums, p.users, lane),
-                     row, kept);
+        finish_visit<step>(p, v, chosen.weights[v.route],
+                           expert_total<T>(to, chosen.ids[v.route], row, sums, p.users, lane), row, kept);
       }
       arrive(barriers.taken(area.slot));
       area.advance();
@@ -308,7 +308,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
 template <class T>
 int users_of_visits(const ExpertRing& p, int multiprocessors) {
   const int turns = (p.turns() + multiprocessors - 1) / multiprocessors;
-  const int visits = turns * (p.step == ExpertStep::Down ? p.route.op.top_k : 2), n_pieces = ExpertPlaces<T>(p.step, p).n_pieces;
+  const int visits = turns * (p.step == ExpertStep::Down ? p.route.op.top_k : 2),
+            n_pieces = ExpertPlaces<T>(p.step, p).n_pieces;
   return n_pieces < kConsumers && visits <= std::min(p.stages, 2 * kExpertAreas) ? n_pieces : kConsumers;
 }
 

@@ -18,7 +18,9 @@ enum class ExpertStep : std::uint8_t {
   Down,       ///< which was there before the previous launch let this one start
 };
 inline constexpr int kFewRingExperts = 128;
-LLM_HOST_DEVICE constexpr bool chooses(ExpertStep step) { return step == ExpertStep::ChooseFew || step == ExpertStep::Choose; }
+LLM_HOST_DEVICE constexpr bool chooses(ExpertStep step) {
+  return step == ExpertStep::ChooseFew || step == ExpertStep::Choose;
+}
 
 /// A block goes through its turns: a strip of 16 rows, for some of the experts chosen and each of the targets, which
 /// are a gate and what it lets through for one expert, or one matrix for all of them, whose results are added up.

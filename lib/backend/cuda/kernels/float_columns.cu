@@ -60,35 +60,28 @@ __global__ void __launch_bounds__(kProductThreads, kRows == 1 && kAhead > kFewLo
     finish(products, t, 0, one, total);
 }
 
+/// Of a way that makes the column.
 template <class Type, int kRows, int kAhead>
-auto kernel_of(ColumnWay way) {
-  switch (way) {
-    case ColumnWay::Copied:
-      return float_column_kernel<Type, kRows, kAhead, ColumnWay::Copied>;
-    case ColumnWay::Plain:
-    case ColumnWay::ShortPlain:
-      return float_column_kernel<Type, kRows, kAhead, ColumnWay::Plain>;
-    case ColumnWay::Normed:
-      return float_column_kernel<Type, kRows, kAhead, ColumnWay::Normed>;
-    case ColumnWay::ShortNormed:
-      break;
-  }
-  return float_column_kernel<Type, kRows, kAhead, ColumnWay::ShortNormed>;
+auto making_kernel(ColumnWay way) {
+  if (!norms(way)) return float_column_kernel<Type, kRows, kAhead, ColumnWay::Plain>;
+  return way == ColumnWay::Normed1 ? float_column_kernel<Type, kRows, kAhead, ColumnWay::Normed1>
+                                   : float_column_kernel<Type, kRows, kAhead, ColumnWay::Normed>;
 }
 
 template <class Type>
 void launch_type(std::span<const Target> targets, const ColumnSource& source, const Launch& at,
                  const GatedResult& gated) {
+  const bool both = gated.y != nullptr, few = !both && has_few_rows(targets);
   const bool makes = source.norm != nullptr || std::is_same_v<Type, Bf16Rows>;
-  const bool both = gated.y != nullptr, few = makes && !both && has_few_rows(targets);
   const FloatProducts p =
       float_products_of(targets, nullptr, 16 / Type::kBytes, both || few ? 1 : 2, /*experts=*/false);
   const auto blocks = static_cast<unsigned>(both ? p.target[1].first_block : p.blocks);
   const bool is_short = p.k <= kFewLoads * kProductThreads * (16 / Type::kBytes);
-  const ColumnWay way = makes ? column_way(source, p.k, kProductWarps) : ColumnWay::Copied;
-  const auto kernel = !few       ? kernel_of<Type, 2, 3>(way)
-                      : is_short ? kernel_of<Type, 1, kFewLoads>(way)
-                                 : kernel_of<Type, 1, 6>(way);
+  const ColumnWay way = column_way(source, p.k, kProductWarps);
+  const auto kernel = !makes            ? float_column_kernel<Type, 2, 3, ColumnWay::Copied>
+                      : few && is_short ? making_kernel<Type, 1, kFewLoads>(way)
+                      : few             ? making_kernel<Type, 1, 6>(way)
+                                        : making_kernel<Type, 2, 3>(way);
   launch(kernel, dim3(blocks), dim3(kProductThreads), makes ? column_bytes(p.k) : 0, at, p, source, gated);
 }
 

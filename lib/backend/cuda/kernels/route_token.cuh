@@ -181,7 +181,7 @@ __device__ __forceinline__ void finish_weights(const Route& op, const Gating gat
     const float logit = slot < op.top_k ? token_weights[slot] : 0.0f;
     const float gate = slot < op.top_k ? undivided_gate(gating, logit, totals.top) : 0.0f;
     if (slot < op.top_k) token_weights[slot] = gate;
-#pragma unroll 8
+#pragma unroll 1
     for (int i = 0; i < end; ++i) chosen += __shfl_sync(kWholeWarp, gate, i);
   }
   const bool renormalized = op.weights == RouteWeights::Renormalized;

@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
   if constexpr (way != ColumnWay::Copied) {
     auto& of_parts = *reinterpret_cast<float4(*)[kMaxParts / 4]>(ring_shared + places.area(0));
     make_column<way>(p.extras.source, static_cast<int>(p.a.k), warp, kCopyThreads / 32, of_parts,
-                StoreCodes<A::kFormat, Types::kSums>(x, places.columns, 0));
+                     StoreCodes<A::kFormat, Types::kSums>(x, places.columns, 0));
   } else {
     copy_columns(x, places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
   }
