@@ -333,7 +333,7 @@ int Program::team_size(const StepData& step, const host::StepRows& rows) const {
     work += of_tokens(read_position_bytes_ * static_cast<std::uint64_t>(s.kv_len), s.n_tokens);
   const std::uint64_t shares = work / meetings_ / bytes_per_thread_;
   constexpr std::uint64_t kSharesWorthWaking = 8;
-  return shares < kSharesWorthWaking ? 1 : static_cast<int>(std::min<std::uint64_t>(shares, threads));
+  return shares < kSharesWorthWaking ? 1 : static_cast<int>(std::min(shares, static_cast<std::uint64_t>(threads)));
 }
 
 std::exception_ptr Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {
