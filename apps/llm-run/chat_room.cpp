@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "common/numbers.h"
-#include "common/terminal.h"
+#include "common/messages.h"
+#include "runtime/figures.h"
 
 namespace llm::app {
 namespace {

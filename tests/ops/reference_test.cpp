@@ -342,7 +342,7 @@ TEST_CASE("reference: what goes on along a sequence does not depend on its chunk
   GraphRunner whole(*backend, graph, weights, alone.n_blocks(), {}, {}, alone.n_slots());
   const std::vector<TestSequences::Part> at_once{{0, tokens}};
   const std::vector<float> expected = whole.run(alone.step(at_once))["all"];
-  for (const std::size_t chunk : {1, 3, 7}) {
+  for (const std::size_t chunk : {1u, 3u, 7u}) {
     TestSequences together(2, kAll);
     GraphRunner parts(*backend, graph, weights, together.n_blocks(), {}, {}, together.n_slots());
     std::vector<float> got;
