@@ -188,7 +188,7 @@ TEST_CASE("a text goes on from any place, and little before that is read again")
                   std::span(expected).subspan(247 * vocab)));
   CHECK(session.read_again() > 0);
   CHECK(session.read_again() <= 80);
-  for (const std::size_t place : {259, 250, 249, 192, 191, 64, 1, 0}) {
+  for (const std::size_t place : {259u, 250u, 249u, 192u, 191u, 64u, 1u, 0u}) {
     INFO(place);
     session.rewind(id, static_cast<std::int64_t>(place));
     CHECK(session.length(id) == static_cast<std::int64_t>(place));
@@ -196,7 +196,7 @@ TEST_CASE("a text goes on from any place, and little before that is read again")
                     std::span(expected).subspan(place * vocab)));
   }
   SECTION("forks") {
-    for (const std::size_t place : {260, 200, 33}) {
+    for (const std::size_t place : {260u, 200u, 33u}) {
       INFO(place);
       const SequenceId fork = session.fork(id, static_cast<std::int64_t>(place));
       const std::vector<Token> more = random_tokens(5, model->dims().vocab, 7);
