@@ -64,8 +64,8 @@ TEST_CASE("programs that run a model take llama.cpp's options that ask for what 
       {"llm-imatrix", {"-m", model, "-f", text, "-c", "8", "-o", (folder / "matrix.gguf").string(), "--force"}}};
   for (const auto& [name, run] : runs) {
     INFO(name);
-    const auto with_more = [run](std::vector<std::string> more) {
-      more.insert(more.begin(), run.begin(), run.end());
+    const auto with_more = [own = run](std::vector<std::string> more) {
+      more.insert(more.begin(), own.begin(), own.end());
       return more;
     };
     (void)output_of(name, with_more({"-fa", "on", "--no-warmup", "-nr", "--swa-full", "--no-host", "--poll", "50",
