@@ -561,7 +561,7 @@ TEST_CASE("with the seed that a chat tells, an answer comes again") {
   CHECK(seeds[0] != seeds[1]);
   CHECK(seeds[1] == seeds[2]);
   std::string both;
-  for (const std::size_t i : {0, 1}) {
+  for (const std::size_t i : {0u, 1u}) {
     std::vector<std::string> given = options;
     given.insert(given.end(), {"-s", seeds[i]});
     const Outcome again = bench.pipe("Tell me a story.\n", given);
