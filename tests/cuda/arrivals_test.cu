@@ -23,18 +23,18 @@ constexpr int kEmbd = 512, kExperts = 4, kFf = 256;
 
 /// Router and experts between two norms, as in a mixture: what runs before and behind the experts reads values of
 /// others.
-Graph mixture(int tokens) {
+Graph mixture(int tokens, DType dense_type = DType::Q4_K, DType expert_type = DType::Q4_K) {
   GraphBuilder b({tokens, 1, tokens});
   Act x = b.embed(b.weight("table", {DType::Q8_0, {kEmbd, 64}}), b.step_input(StepInput::Tokens), "x");
   for (int layer = 0; layer < 2; ++layer) {
     const std::string p = "blk." + std::to_string(layer) + ".";
     b.set_place(layer, Role::Ffn, p);
     const auto linear = [&](Act in, const char* name, std::int64_t n) {
-      const Weight w = b.weight(p + name + ".weight", {DType::Q4_K, {b.type(in).shape[0], n}});
+      const Weight w = b.weight(p + name + ".weight", {dense_type, {b.type(in).shape[0], n}});
       return b.linear(in, {.weight = w, .bias = nullptr, .name = name});
     };
     const auto experts = [&](Act in, Index ids, const char* name, std::int64_t n) {
-      const Weight w = b.weight(p + name + ".weight", {DType::Q4_K, {b.type(in).shape[0], n, kExperts}});
+      const Weight w = b.weight(p + name + ".weight", {expert_type, {b.type(in).shape[0], n, kExperts}});
       return b.expert_linear(in, ids, {.weight = w, .bias = nullptr, .name = name});
     };
     const Act h = b.rms_norm(x, b.weight(p + "norm.weight", {DType::F32, {kEmbd}}), 1e-5F, "h");
@@ -56,11 +56,11 @@ struct Life {
   std::uint64_t begin, end;
 };
 
-/// Whether a product of the node may read this form of its input: FP8 is read by products in FP8, F16 by the others of
-/// many columns; every product may read any other.
+/// Whether a product of the node may read this form of its input: FP8 is read by products in FP8, F16 (and its rest) by
+/// the others of many columns; every product may read any other.
 bool may_take(const Graph& g, const Node& n, cuda::Form form, cuda::Many many) {
   const bool of_f8 = form == cuda::Form::F8 || form == cuda::Form::F8Scale;
-  if (!of_f8 && form != cuda::Form::F16 && form != cuda::Form::F16Unscale) return true;
+  if (!of_f8 && form != cuda::Form::F16 && form != cuda::Form::F16Rest && form != cuda::Form::F16Unscale) return true;
   const auto operands = product_operands(n.op);
   return std::any_of(operands.begin(), operands.end(), [&](const ProductOperands& p) {
     return cuda::takes_f8(n, g.info(n.in[p.weight]), many) == of_f8;
@@ -78,6 +78,7 @@ std::uint64_t form_bytes(cuda::Form form, std::int64_t n, std::int64_t rows) {
     case cuda::Form::RoundedBf16:
       return 4 * elements;
     case cuda::Form::F16:
+    case cuda::Form::F16Rest:
       return 2 * elements;
     case cuda::Form::F16Panels:
       return static_cast<std::uint64_t>(cuda::half_panels_bytes(n, rows));
@@ -230,4 +231,24 @@ TEST_CASE("what fused kernels of one token read and write keeps its place until 
       if (s.backend == 0) check_plan(cuda::with_arrivals(s.graph), many);
     }
   }
+}
+
+TEST_CASE("activations come in two parts where rounding them could choose another expert and the weights would not") {
+  const auto values_with_rest = [](const Graph& g) {
+    const cuda::StepPlan plan = cuda::plan_step(g, cuda::Many::F16, {});
+    std::size_t n = 0;
+    for (const Node& node : g.nodes())
+      for (const std::uint32_t v : node.out) n += plan.form(v, cuda::Form::F16Rest) != MemoryPlan::kNone;
+    return n;
+  };
+  const auto of_gpu = [](const Graph& whole) {
+    const auto segments = partition(whole, {&kExpertsElsewhere, 1});
+    return cuda::with_arrivals(segments.front().graph);
+  };
+  const Graph floats = mixture(512, DType::F16, DType::F16), quantized_experts = mixture(512, DType::F16, DType::Q4_K);
+  CHECK(values_with_rest(floats) == 6);  // of a layer: what dense and router share, glu, and moe
+  CHECK(values_with_rest(quantized_experts) == 0);
+  CHECK(values_with_rest(mixture(512, DType::Q4_K, DType::Q4_K)) == 0);
+  CHECK(values_with_rest(mixture(512, DType::Q4_K, DType::F16)) == 4);  // h and glu
+  CHECK(values_with_rest(of_gpu(quantized_experts)) == 1);              // experts elsewhere may be any: h
 }

@@ -90,7 +90,7 @@ void measure(const Case& c, DType type, int tokens, bool skewed) {
   };
   RouteGroups groups = groups_of(kGroupedColumns);
   const double grouped = microseconds([&](const Launch& at) {
-    grouped_products(targets, x.data(), reinterpret_cast<const float*>(unscale.data()), groups, at);
+    grouped_products(targets, {x.data(), nullptr, reinterpret_cast<const float*>(unscale.data())}, groups, at);
   });
   double wgmma = 0;
   if (has_wgmma())

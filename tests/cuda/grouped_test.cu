@@ -106,7 +106,8 @@ enum class Way { Grouped, WgmmaFew, WgmmaSome, WgmmaMany };
 constexpr Way kWays[] = {Way::Grouped, Way::WgmmaFew, Way::WgmmaSome, Way::WgmmaMany};
 bool takes(Way way, DType type) { return way == Way::Grouped || (has_wgmma() && has_tiles(type)); }
 void multiply(Way way, std::span<const Target> targets, const Halves& x, const RouteGroups& groups) {
-  if (way == Way::Grouped) return grouped_products(targets, x.on_device[0].data(), x.factors[0].data(), groups, {});
+  if (way == Way::Grouped)
+    return grouped_products(targets, {x.on_device[0].data(), nullptr, x.factors[0].data()}, groups, {});
   const int routes_of_expert = way == Way::WgmmaFew ? 8 : way == Way::WgmmaSome ? 9 : 17;
   wgmma_expert_products(targets, x.panels[0].data(), x.capacity(), x.factors[0].data(), groups, routes_of_expert, {});
 }
@@ -117,7 +118,8 @@ std::size_t wrong_results(const Experts& w, const Halves& x, const std::vector<s
                           const std::vector<float>& y) {
   const std::int64_t k = w.type.k, n = w.type.n;
   // Each of the k / 16 products adds to its sum with 22 bits at least; the rest rounds once each. A weight that lies
-  // close to the middle of two numbers of F16 may be either, 2^-10 of it apart, which few are.
+  // close to the middle of two numbers of F16 may be either, 2^-10 of it apart, which few are; not one of F16.
+  const double of_weights = w.type.type == DType::F16 ? 0 : 0x1p-10;
   const double unit = 0x1p-22 * (static_cast<double>(k) / 16 + 4);
   std::size_t wrong = 0;
   for (std::size_t r = 0; r < ids.size(); ++r) {
@@ -140,7 +142,7 @@ std::size_t wrong_results(const Experts& w, const Halves& x, const std::vector<s
       const double added = bias.empty() ? 0.0 : double{bias[static_cast<std::size_t>(e * n + i)]};
       const double want = sum * factor + added;
       const double allowed =
-          (unit * magnitude + 0x1p-10 * std::sqrt(squares)) * std::abs(factor) + unit * std::abs(added);
+          (unit * magnitude + of_weights * std::sqrt(squares)) * std::abs(factor) + unit * std::abs(added);
       wrong += !(std::abs(double{got} - want) <= allowed);
     }
   }
@@ -214,6 +216,29 @@ TEST_CASE("grouped products take any number of routes, by token or by route, wit
       }
     }
   }
+}
+
+TEST_CASE("products of what rounding has left of activations are added to the first", "[grouped]") {
+  if (no_device()) return;
+  constexpr int kExperts = 3;
+  const std::int64_t k = 584, n = 149;
+  const Experts w(DType::F16, kExperts, n, k, 23);
+  Random random(24);
+  const std::vector<float> bias = random.floats(kExperts * static_cast<std::size_t>(n)), scale = {0.5f, -2.0f, 3.0f};
+  const std::vector<std::int32_t> ids = random_ids(300, kExperts, 25);
+  Halves x(150, k, 26);
+  const Halves rest(150, k, 27);
+  const Groups groups(ids, kExperts, kGroupedColumns, 2);
+  const OnDevice<float> device_bias(bias), device_scale(scale), y(ids.size() * static_cast<std::size_t>(n));
+  const Target target{.type = w.type,
+                      .matrix = w.matrices.data(),
+                      .bias = device_bias.data(),
+                      .scale = device_scale.data(),
+                      .y = y.data()};
+  grouped_products({&target, 1}, {x.on_device[0].data(), rest.on_device[0].data(), x.factors[0].data()}, groups.view,
+                   {});
+  for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] += rest.values[i] * kRestUnit;
+  CHECK(wrong_results(w, x, ids, 2, bias, scale, y.read()) == 0);
 }
 
 TEST_CASE("a route's bits do not depend on its group", "[grouped]") {

@@ -40,6 +40,7 @@ struct AllForms {
         bf16(f32.size()),
         unscale(rows),
         half(f32.size()),
+        rest(f32.size()),
         q8x256(quantized_bytes(ActFormat::Q8x256, n, capacity)),
         q8x32(quantized_bytes(ActFormat::Q8x32, n, capacity)) {
     forms.f32 = f32.data();
@@ -49,11 +50,12 @@ struct AllForms {
     forms.capacity = capacity;
     if (!with_f16) return;
     forms.f16 = half.data();
+    forms.f16_rest = rest.data();
     forms.f16_unscale = unscale.data();
   }
   int n, rows, capacity;
   OnDevice<float> f32, bf16, unscale;
-  OnDevice<std::uint16_t> half;
+  OnDevice<std::uint16_t> half, rest;
   OnDevice<std::uint8_t> q8x256, q8x32;
   Forms forms;
 
@@ -69,7 +71,7 @@ struct AllForms {
   }
 
   void expect_half(const std::vector<float>& x) const {
-    const std::vector<std::uint16_t> halves = half.read();
+    const std::vector<std::uint16_t> halves = half.read(), rests = rest.read();
     const std::vector<float> factors = unscale.read();
     for (int row = 0; row < rows; ++row) {
       float largest = 0;
@@ -84,7 +86,9 @@ struct AllForms {
       for (int i = 0; i < n; ++i) {
         const std::size_t at = static_cast<std::size_t>(row) * n + i;
         INFO("element " << i << ": " << x[at]);
-        REQUIRE(same(to_float(Half{halves[at]}), to_float(to_half(x[at] * factor))));
+        const float rounded = to_float(to_half(x[at] * factor)), left = x[at] * factor - rounded;
+        REQUIRE(same(to_float(Half{halves[at]}), rounded));
+        REQUIRE(same(to_float(Half{rests[at]}), std::isfinite(left) ? to_float(to_half(left / kRestUnit)) : 0.0f));
       }
     }
   }

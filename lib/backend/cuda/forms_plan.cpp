@@ -81,6 +81,7 @@ class Planning {
       const bool f8 = takes_f8(node, weight, many_), panels = takes_panels(node, weight, many_);
       add(x, f8 ? Form::F8 : panels ? Form::F16Panels : Form::F16, i);
       add(x, f8 ? Form::F8Scale : Form::F16Unscale, i);
+      if (!f8 && takes_rest(g_, weight)) add(x, Form::F16Rest, i);
     }
   }
 
@@ -117,6 +118,7 @@ class Planning {
       case Form::RoundedBf16:
         return static_cast<std::size_t>(n * rows) * sizeof(float);
       case Form::F16:
+      case Form::F16Rest:
         return static_cast<std::size_t>(n * rows) * sizeof(std::uint16_t);
       case Form::F16Panels:
         return static_cast<std::size_t>(half_panels_bytes(n, rows));
@@ -249,6 +251,19 @@ bool takes_panels(const Node& node, const ValueInfo& weight, Many many) {
   const bool experts =
       std::holds_alternative<ExpertLinear>(node.op) && (many == Many::F8 || many == Many::WgmmaExperts);
   return (many == Many::Wgmma || experts) && has_tiles(device_type(weight.type.dtype)) && !takes_f8(node, weight, many);
+}
+
+bool takes_rest(const Graph& g, const ValueInfo& weight) {
+  const auto routes = [](const Node& node) { return std::holds_alternative<Route>(node.op); };
+  const auto has_quantized_experts = [&](const Node& node) {
+    if (!std::holds_alternative<ExpertLinear>(node.op)) return false;
+    const auto operands = product_operands(node.op);
+    return std::any_of(operands.begin(), operands.end(), [&](const ProductOperands& p) {
+      return has_tiles(device_type(g.info(node.in[p.weight]).type.dtype));
+    });
+  };
+  return device_type(weight.type.dtype) == DType::F16 && std::any_of(g.nodes().begin(), g.nodes().end(), routes) &&
+         std::none_of(g.nodes().begin(), g.nodes().end(), has_quantized_experts);
 }
 
 StepPlan plan_step(const Graph& g, Many many, const TokenKernels& kernels) { return Planning(g, many, kernels).run(); }

@@ -34,8 +34,19 @@ enum class Many : std::uint8_t {
 /// All readers of the ids share their groups.
 bool uses_grouped_products(const Graph&, std::uint32_t ids, Many);
 
-enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Panels, F16Unscale, F8, F8Scale, RouteGroups };
-inline constexpr int kForms = 9;
+enum class Form : std::uint8_t {
+  Q8x256,
+  Q8x32,
+  RoundedBf16,
+  F16,
+  F16Rest,
+  F16Panels,
+  F16Unscale,
+  F8,
+  F8Scale,
+  RouteGroups
+};
+inline constexpr int kForms = 10;
 
 /// The form in which few columns of a product's input are wanted, none for plain f32.
 struct FewForm {
@@ -65,6 +76,10 @@ StepPlan plan_step(const Graph&, Many, const TokenKernels&);
 bool takes_f8(const Node&, const ValueInfo& weight, Many);
 /// Whether a product, of experts where they are grouped, is one of wgmma_products() or wgmma_expert_products().
 bool takes_panels(const Node&, const ValueInfo& weight, Many);
+/// Whether a product of many columns with a weight, where it takes F16, takes the rest as well: weights that are F16 in
+/// a graph with routes. A rounded activation may let another expert win, whose result is another one altogether. Not
+/// where the graph has quantised experts: their rounding does so far more often.
+bool takes_rest(const Graph&, const ValueInfo& weight);
 /// Rows of a weight that are decoded at a time for a product with many columns, and the bytes that they take.
 std::int64_t decoded_rows(const Node&, const ValueInfo& weight, Many);
 std::int64_t decoded_rows(const Shape& weight, std::int64_t element_bytes);

@@ -214,9 +214,10 @@ struct Gemm::Impl {
   /// An address that an algorithm may be asked for with.
   const float* some_scales() const { return reinterpret_cast<const float*>(workspace.data()); }
 
-  void multiply(const Plan& p, const void* w, const void* x, float* y, cudaStream_t stream) {
-    const float one = 1, zero = 0;
-    check_blas(library.matmul(handle, p.desc, &one, w, p.w, x, p.x, &zero, y, p.y, y, p.y, &p.algo, workspace.data(),
+  /// y = kept * y + factor * the product.
+  void multiply(const Plan& p, const void* w, const void* x, float* y, cudaStream_t stream, float factor = 1,
+                float kept = 0) {
+    check_blas(library.matmul(handle, p.desc, &factor, w, p.w, x, p.x, &kept, y, p.y, y, p.y, &p.algo, workspace.data(),
                               kWorkspaceBytes, stream),
                "multiplying");
   }
@@ -245,6 +246,11 @@ void Gemm::run(DType operands, const void* w, const void* x, float* y, const Gem
   check(operands == DType::F16 || operands == DType::F32, "operands of a library product are F16 or F32");
   const Plan& p = impl_->plan(operands_of(operands), shape);
   impl_->multiply(p, w, x, y, stream);
+}
+
+void Gemm::add(const void* w, const void* x, float factor, float* y, const GemmShape& shape, cudaStream_t stream) {
+  const Plan& p = impl_->plan(Operands::F16, shape);
+  impl_->multiply(p, w, x, y, stream, factor, 1);
 }
 
 void Gemm::run_f8(const F8Rows& w, const F8Rows& x, float* y, const GemmShape& shape, cudaStream_t stream) {

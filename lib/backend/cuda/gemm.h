@@ -32,6 +32,9 @@ class Gemm {
   /// library for an algorithm, some of which it keeps.
   void run(DType operands, const void* w, const void* x, float* y, const GemmShape&, cudaStream_t);
 
+  /// y += factor * the product of two operands of F16.
+  void add(const void* w, const void* x, float factor, float* y, const GemmShape&, cudaStream_t);
+
   /// Rows of E4M3, and what each of them is multiplied with.
   struct F8Rows {
     const void* rows;

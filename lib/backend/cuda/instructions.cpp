@@ -665,8 +665,8 @@ class NodeCompiler : NodeSite {
           wgmma_expert_products(some, columns.f16_panels, capacity, columns.f16_unscale, groups, routes(s) / experts,
                                 s.at);
         });
-        for_calls(split.others,
-                  [&](const auto& some) { grouped_products(some, columns.f16, columns.f16_unscale, groups, s.at); });
+        const HalfRows rows{columns.f16, columns.f16_rest, columns.f16_unscale};
+        for_calls(split.others, [&](const auto& some) { grouped_products(some, rows, groups, s.at); });
       });
       for (const std::uint32_t y : node_.out) convert(y);
       return;
@@ -707,16 +707,19 @@ class NodeCompiler : NodeSite {
     const float* rounded;
   };
 
+  static constexpr const char* kTwoParts = " times activations in two parts";
+
   /// The targets of experts' products in groups, by how they are made.
   struct SplitExperts {
     std::vector<Float8Target> f8;
     std::vector<Target> panels, others;
+    bool has_rest = false;  ///< whether activations of others have a second part
 
     std::string text() const {
       const bool f16 = !panels.empty() || !others.empty();
       const std::string type = f8.empty() ? "F16" : f16 ? "FP8 or F16" : "FP8";
       const std::string kernel = f8.empty() && panels.empty() ? "" : " by wgmma";
-      return "experts: decoded to " + type + ", grouped on tensor cores" + kernel;
+      return "experts: decoded to " + type + ", grouped on tensor cores" + kernel + (has_rest ? kTwoParts : "");
     }
   };
   SplitExperts split_experts(const std::vector<Target>& targets) const {
@@ -728,6 +731,7 @@ class NodeCompiler : NodeSite {
       else
         (has_panels(operands[i]) ? split.panels : split.others).push_back(targets[i]);
     }
+    split.has_rest = form(node_.in[0], Form::F16Rest) != nullptr;
     return split;
   }
 
@@ -812,7 +816,8 @@ class NodeCompiler : NodeSite {
     const bool f16 = any([&](const auto& p) { return !is_f8(p) && !has_panels(p); });
     if (!f8 && !f16) return text;
     const std::string type = !f16 ? "FP8" : f8 ? "FP8 or F16" : "F16";
-    return (text.empty() ? "" : text + "; ") + "decoded to " + type + ", " + site_.gemm->describe();
+    const char* const parts = form(node_.in[0], Form::F16Rest) != nullptr ? kTwoParts : "";
+    return (text.empty() ? "" : text + "; ") + "decoded to " + type + parts + ", " + site_.gemm->describe();
   }
 
   /// A product of many columns, and how it is made.
@@ -851,6 +856,7 @@ class NodeCompiler : NodeSite {
   struct ManyColumns {
     const float* f32;
     const std::byte* f16;
+    const std::byte* f16_rest;
     const std::byte* f16_panels;
     const float* f16_unscale;
     const std::byte* f8;
@@ -859,6 +865,7 @@ class NodeCompiler : NodeSite {
   ManyColumns many_columns_of(std::uint32_t x) const {
     return {.f32 = f32(graph_.info(x)),
             .f16 = form(x, Form::F16),
+            .f16_rest = form(x, Form::F16Rest),
             .f16_panels = form(x, Form::F16Panels),
             .f16_unscale = reinterpret_cast<const float*>(form(x, Form::F16Unscale)),
             .f8 = form(x, Form::F8),
@@ -874,6 +881,7 @@ class NodeCompiler : NodeSite {
       gemm.run(DType::F32, t.matrix, x.f32, t.y, shape, at.stream);
     } else if (many.f8_scales == nullptr && t.type.type == DType::F16) {
       gemm.run(DType::F16, t.matrix, x.f16, t.y, shape, at.stream);
+      if (x.f16_rest != nullptr) gemm.add(t.matrix, x.f16_rest, kRestUnit, t.y, shape, at.stream);
       unscale = x.f16_unscale;
     } else {
       for (std::int64_t row = 0; row < n; row += many.height) {

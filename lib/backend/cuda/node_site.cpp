@@ -152,6 +152,7 @@ Forms NodeSite::forms(std::uint32_t value) const {
           .q8x32 = form(value, Form::Q8x32),
           .rounded_bf16 = reinterpret_cast<float*>(form(value, Form::RoundedBf16)),
           .f16 = form(value, Form::F16),
+          .f16_rest = form(value, Form::F16Rest),
           .f16_panels = form(value, Form::F16Panels),
           .f16_unscale = reinterpret_cast<float*>(form(value, Form::F16Unscale)),
           .f8 = form(value, Form::F8),
@@ -168,6 +169,7 @@ std::string NodeSite::forms_text(std::uint32_t value) const {
   mention(Form::Q8x32, "int8 per 32");
   mention(Form::RoundedBf16, "bf16");
   mention(Form::F16, "f16");
+  mention(Form::F16Rest, "the rest of f16");
   mention(Form::F16Panels, "f16 panels");
   mention(Form::F8, "fp8");
   return text;

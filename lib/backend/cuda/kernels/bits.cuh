@@ -65,6 +65,12 @@ __device__ __forceinline__ std::uint32_t pack_halves(float low, float high) {
   const __half2_raw raw = __floats2half2_rn(low, high);
   return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
 }
+/// Such a pair times a number of F16.
+__device__ __forceinline__ std::uint32_t scaled_halves(std::uint32_t pair, float factor) {
+  const __half2_raw halves = {static_cast<std::uint16_t>(pair), static_cast<std::uint16_t>(pair >> 16)};
+  const __half2_raw raw = __hmul2(halves, __float2half2_rn(factor));
+  return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
+}
 /// Of F16 or BF16.
 template <bool kBFloat16>
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {

@@ -274,6 +274,15 @@ __device__ __forceinline__ void store_half_quad(__half* row, int k, int n, bool 
   if (k + 3 < n) row[k + 3] = __high2half(second);
 }
 
+/// What rounding to F16 leaves of a number times its row's factor; 0 where that is not finite.
+__device__ __forceinline__ float half_rest(float x) {
+  const float rest = x - __half2float(__float2half_rn(x));
+  return rest == rest ? rest / kRestUnit : 0.0f;
+}
+__device__ __forceinline__ float4 half_rests(float4 v, float factor) {
+  return map(v, [=](float x) { return half_rest(x * factor); });
+}
+
 /// Elements k .. k + 3.
 __device__ __forceinline__ void store_panel_quad(std::byte* panels, int lines, int row, int k, float4 v, float factor) {
   const __half2 first = __floats2half2_rn(v.x * factor, v.y * factor);
@@ -317,6 +326,11 @@ __device__ __forceinline__ void write_part(const Forms& y, int row, int block, i
     __half* const half = static_cast<__half*>(y.f16) + begin;
     store_half_quad(half, k, n, wide, v.low, half_factor(largest));
     store_half_quad(half, next, n, wide, v.high, half_factor(largest));
+    if (y.f16_rest != nullptr) {
+      __half* const rest = static_cast<__half*>(y.f16_rest) + begin;
+      store_half_quad(rest, k, n, wide, half_rests(v.low, half_factor(largest)), 1.0f);
+      store_half_quad(rest, next, n, wide, half_rests(v.high, half_factor(largest)), 1.0f);
+    }
   }
   if (y.f16_panels != nullptr) {
     const int k = block * kBlockK + 4 * lane_id(), lines = static_cast<int>(panel_lines(y.capacity));

@@ -19,6 +19,7 @@
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/kernel_target.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/rows.h"
 #include "backend/cuda/kernels/shared_limit.cuh"
 #include "backend/cuda/kernels/tile_operands.cuh"
 
@@ -31,6 +32,7 @@ struct GroupedArguments {
   int blocks = 0;  ///< of kGroupedRows, of all targets
   int k = 0;
   const uint4* x = nullptr;
+  const uint4* x_rest = nullptr;  ///< null: x has one part
   const float* unscale = nullptr;
   RouteGroups groups;
   int x_stages = 0, w_stages = 0;  ///< chunks of x, pieces of weights in shared memory
@@ -65,6 +67,7 @@ template <class T>
 struct TileWeights {
   static constexpr int kChunks = kPieceChunks<T>;
   static constexpr int kStageBytes = T::kPieceBytes, kStages = 2;
+  static constexpr int kParts = 1;  ///< of x
   static std::int64_t pieces_of(std::int64_t k) { return pieces<T>(k); }
 
   static __device__ __forceinline__ void copy(unsigned char* to, const std::byte* matrix, int strip, int piece, int k,
@@ -91,6 +94,7 @@ struct TileWeights {
 template <DType type>
 struct FloatWeights {
   static constexpr int kElementBytes = 2;
+  static constexpr int kParts = 1;
   static constexpr int kChunks = 1, kStageBytes = kTileRows * kChunkK * kElementBytes, kStages = 3;
   static std::int64_t pieces_of(std::int64_t k) { return (k + kChunkK - 1) / kChunkK; }
 
@@ -130,6 +134,19 @@ struct FloatWeights {
   }
 };
 
+/// Rows of F16 that multiply x in two parts. The second time they are times kRestUnit, so that both parts have one sum;
+/// that rounds those below 2^-14 / kRestUnit, by 2^-25 at most.
+struct TwoPartWeights : FloatWeights<DType::F16> {
+  static constexpr int kParts = 2;
+
+  static __device__ __forceinline__ void shrink(StripOperands& a) {
+#pragma unroll
+    for (auto& operand : a)
+#pragma unroll
+      for (std::uint32_t& pair : operand) pair = scaled_halves(pair, kRestUnit);
+  }
+};
+
 /// Shared memory: chunks of x, pieces of weights [warp][strip][stage], columns.
 template <class Weights>
 constexpr std::size_t grouped_shared_bytes(int x_stages, int w_stages) {
@@ -162,13 +179,14 @@ class GroupedBlock {
 
   /// `routes` are the group's.
   __device__ __forceinline__ void run(const std::int32_t* routes) {
-    const int chunks = (p.k + kChunkK - 1) / kChunkK;
+    constexpr int kSteps = Weights::kChunks * Weights::kParts;  ///< of a piece
+    const int steps = (p.k + kChunkK - 1) / kChunkK * Weights::kParts;
     const bool works = first_strip * kTileRows < to->n;  // otherwise the warp only helps to copy x
     for (int piece = 0; piece + 1 < p.w_stages; ++piece) copy_weights(piece, works);
     find_columns(routes);
     __syncthreads();
-    for (int chunk = 0; chunk + 1 < p.x_stages; ++chunk) {
-      copy_x(chunk);
+    for (int step = 0; step + 1 < p.x_stages; ++step) {
+      copy_x(step);
       commit_copies();
     }
 #pragma unroll
@@ -179,24 +197,25 @@ class GroupedBlock {
         for (int i = 0; i < 4; ++i) sums[s][c][i] = 0;
 
     int x_stage = 0, w_stage = 0;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int step = 0; step < steps; ++step) {
       if (p.x_stages > 2) {
         wait_for_copies<1>();
       } else {
         wait_for_copies<0>();
       }
       __syncthreads();  // this chunk is there for all, and all have done with the one before
-      const int in_piece = chunk % Weights::kChunks;
-      copy_x(chunk + p.x_stages - 1);
-      if (in_piece == 0) copy_weights(chunk / Weights::kChunks + p.w_stages - 1, works);
+      const int in_piece = step % kSteps;
+      copy_x(step + p.x_stages - 1);
+      if (in_piece == 0) copy_weights(step / kSteps + p.w_stages - 1, works);
       commit_copies();
       if (works) {
         StripOperands a[kGroupedStrips];
-        decode<0>(in_piece, weights + w_stage * Weights::kStageBytes, a);
+        decode<0>(in_piece / Weights::kParts, weights + w_stage * Weights::kStageBytes, a);
+        if (in_piece % Weights::kParts != 0) shrink(a);
         multiply(x + x_stage * kChunkBytes, a);
       }
       x_stage = after(x_stage, p.x_stages);
-      if (in_piece == Weights::kChunks - 1) w_stage = after(w_stage, p.w_stages);
+      if (in_piece == kSteps - 1) w_stage = after(w_stage, p.w_stages);
     }
     if (works) store();
   }
@@ -213,14 +232,17 @@ class GroupedBlock {
                             p.unscale[row]};
   }
 
+  /// What a step multiplies with: one part of a chunk after the other.
   /// A thread copies vectors v and v + 4 of every 32nd row: 64 neighbouring bytes of 8 rows are asked for together.
-  __device__ __forceinline__ void copy_x(int chunk) {
+  __device__ __forceinline__ void copy_x(int step) {
     constexpr int kVectors = kChunkK / 8;
+    const int chunk = step / Weights::kParts;
+    const uint4* const part = step % Weights::kParts == 0 ? p.x : p.x_rest;
     if (chunk * kChunkK >= p.k) return;
     const int first = static_cast<int>(threadIdx.x) / 4, vector = static_cast<int>(threadIdx.x) % 4;
     unsigned char* const low = x + x_fill * kChunkBytes + half_vector_at(first, vector);
     unsigned char* const high = x + x_fill * kChunkBytes + half_vector_at(first, vector + 4);
-    const uint4* const from = p.x + chunk * kVectors + vector;
+    const uint4* const from = part + chunk * kVectors + vector;
     x_fill = after(x_fill, p.x_stages);
     if ((chunk + 1) * kChunkK <= p.k) {
 #pragma unroll
@@ -232,7 +254,7 @@ class GroupedBlock {
     } else {  // zeros beyond the row's end
       const int left = p.k / 8 - chunk * kVectors;
       for (int i = 0; i < kGroupedColumns && i < count; i += kColumnStep) {
-        const uint4* const row = p.x + columns[first + i].x;
+        const uint4* const row = part + columns[first + i].x;
         const bool has_low = vector < left, has_high = vector + 4 < left;
         copy16_or_zero_async(low + i * 128, row + (has_low ? chunk * kVectors + vector : 0), has_low);
         copy16_or_zero_async(high + i * 128, row + (has_high ? chunk * kVectors + vector + 4 : 0), has_high);
@@ -261,6 +283,13 @@ class GroupedBlock {
 #pragma unroll
     for (int s = 0; s < kGroupedStrips; ++s)
       Weights::template decode<kChunk>(stage + s * p.w_stages * Weights::kStageBytes, lane, a[s]);
+  }
+
+  static __device__ __forceinline__ void shrink(StripOperands (&a)[kGroupedStrips]) {
+    if constexpr (Weights::kParts > 1) {
+#pragma unroll
+      for (StripOperands& strip : a) Weights::shrink(strip);
+    }
   }
 
   __device__ __forceinline__ void multiply(const unsigned char* stage, const StripOperands (&a)[kGroupedStrips]) {
@@ -338,7 +367,8 @@ __global__ void __launch_bounds__(kGroupedThreads, 2) grouped_kernel(const __gri
 template <class Weights>
 void launch_grouped_kernel(GroupedArguments p, const Launch& at) {
   constexpr auto kKernel = grouped_kernel<Weights>;
-  static_assert(3 - 1 <= (Weights::kStages - 1) * Weights::kChunks, "a piece is asked for before its first chunk");
+  static_assert(3 - 1 <= (Weights::kStages - 1) * Weights::kChunks * Weights::kParts,
+                "a piece is asked for before its first chunk");
   const DeviceLimits& device = device_limits();
   const auto limit = static_cast<std::size_t>(device.block_bytes);
   p.x_stages = 3;
@@ -353,7 +383,10 @@ void launch_grouped_kernel(GroupedArguments p, const Launch& at) {
 /// One launch for targets of `type`.
 template <DType type>
 void launch_grouped_products(const GroupedArguments& p, const Launch& at) {
-  if constexpr (type == DType::F16 || type == DType::BF16)
+  if constexpr (type == DType::F16)
+    p.x_rest != nullptr ? launch_grouped_kernel<TwoPartWeights>(p, at)
+                        : launch_grouped_kernel<FloatWeights<type>>(p, at);
+  else if constexpr (type == DType::BF16)
     launch_grouped_kernel<FloatWeights<type>>(p, at);
   else
     launch_grouped_kernel<TileWeights<Tile<type>>>(p, at);

@@ -24,8 +24,7 @@ void launch_type(DType type, const GroupedArguments& arguments, const Launch& at
 
 }  // namespace
 
-void grouped_products(std::span<const Target> targets, const void* x, const float* unscale, const RouteGroups& groups,
-                      const Launch& at) {
+void grouped_products(std::span<const Target> targets, const HalfRows& x, const RouteGroups& groups, const Launch& at) {
   constexpr int kMostInGrid = 65535;
   check(targets.size() <= kMaxTargets, "products have too many targets");
   if (targets.empty() || groups.max_groups == 0) return;
@@ -34,8 +33,9 @@ void grouped_products(std::span<const Target> targets, const void* x, const floa
         "grouped products take rows of whole 16 bytes and groups of up to 128");
   GroupedArguments arguments;
   arguments.k = static_cast<int>(k);
-  arguments.x = static_cast<const uint4*>(x);
-  arguments.unscale = unscale;
+  arguments.x = static_cast<const uint4*>(x.f16);
+  arguments.x_rest = static_cast<const uint4*>(x.rest);
+  arguments.unscale = x.unscale;
   arguments.groups = groups;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const DType type = targets[i].type.type;

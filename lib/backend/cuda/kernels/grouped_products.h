@@ -16,9 +16,17 @@ inline constexpr int kGroupedColumns = 128;
 /// Rows of F16 begin at multiples of 16 bytes.
 constexpr bool grouped_products_take(std::int64_t k) { return k % 8 == 0; }
 
-/// y [routes][n] = w x * unscale[row] * scale + bias. Weights of any type but F32, rounded to F16; x [rows][k] of F16
-/// and unscale [rows] as Forms has them (rows.h), begun at a multiple of 16 bytes; sums in f32. All targets share k.
+/// Rows [rows][k] of F16 in one part or two, and their factors, as Forms has them (rows.h); begun at multiples of 16
+/// bytes.
+struct HalfRows {
+  const void* f16;
+  const void* rest;  ///< null: one part
+  const float* unscale;
+};
+
+/// y [routes][n] = w x * unscale[row] * scale + bias. Weights of any type but F32, rounded to F16; sums in f32. Weights
+/// of F16 multiply the second part of x, too, where there is one; the others do not. All targets share k.
 /// The bits of a route's result do not depend on the other routes or on how they are grouped.
-void grouped_products(std::span<const Target>, const void* x, const float* unscale, const RouteGroups&, const Launch&);
+void grouped_products(std::span<const Target>, const HalfRows& x, const RouteGroups&, const Launch&);
 
 }  // namespace llm::cuda

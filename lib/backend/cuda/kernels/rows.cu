@@ -249,7 +249,7 @@ bool aligned(std::initializer_list<const void*> pointers, std::uintptr_t bytes) 
                      [=](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % bytes == 0; });
 }
 bool wide_rows(int n, const Forms& y, std::initializer_list<const void*> operands) {
-  return n % 4 == 0 && aligned(operands, 16) && aligned({y.f32, y.rounded_bf16}, 16) && aligned({y.f16}, 8);
+  return n % 4 == 0 && aligned(operands, 16) && aligned({y.f32, y.rounded_bf16}, 16) && aligned({y.f16, y.f16_rest}, 8);
 }
 void check_forms(const Forms& y, int rows) {
   const bool placed = y.q8x256 != nullptr || y.q8x32 != nullptr || y.f16_panels != nullptr;

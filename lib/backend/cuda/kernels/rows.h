@@ -12,6 +12,10 @@
 
 namespace llm::cuda {
 
+/// What one of Forms::f16_rest stands for, before the row's factor. It is up to 2^-12 of its element: half of that is
+/// taken from it and half is left to what it is multiplied with, so that neither leaves F16's normal numbers soon.
+inline constexpr float kRestUnit = 0x1p-6f;
+
 /// The forms of rows [rows][n] that a kernel writes; null ones are not.
 struct Forms {
   float* f32 = nullptr;
@@ -19,6 +23,7 @@ struct Forms {
   std::byte* q8x32 = nullptr;
   float* rounded_bf16 = nullptr;    ///< f32 that hold the values rounded to BF16
   void* f16 = nullptr;              ///< [rows][n] of F16, each row times a power of two that keeps it finite
+  void* f16_rest = nullptr;         ///< with f16, [rows][n] of F16: what it leaves of the row, in kRestUnit
   std::byte* f16_panels = nullptr;  ///< the same as half_panels.h has them, with room for `capacity` rows
   float* f16_unscale = nullptr;     ///< [rows]: what products of that row are multiplied with; 1 for most rows
   void* f8 = nullptr;               ///< [rows][n] of E4M3, each row divided by its factor
