@@ -234,8 +234,8 @@ TEST_CASE("what fused kernels of one token read and write keeps its place until 
 }
 
 TEST_CASE("activations come in two parts where rounding them could choose another expert and the weights would not") {
-  const auto values_with_rest = [](const Graph& g) {
-    const cuda::StepPlan plan = cuda::plan_step(g, cuda::Many::F16, {});
+  const auto values_with_rest = [](const Graph& g, cuda::Many many = cuda::Many::F16) {
+    const cuda::StepPlan plan = cuda::plan_step(g, many, {});
     std::size_t n = 0;
     for (const Node& node : g.nodes())
       for (const std::uint32_t v : node.out) n += plan.form(v, cuda::Form::F16Rest) != MemoryPlan::kNone;
@@ -247,6 +247,7 @@ TEST_CASE("activations come in two parts where rounding them could choose anothe
   };
   const Graph floats = mixture(512, DType::F16, DType::F16), quantized_experts = mixture(512, DType::F16, DType::Q4_K);
   CHECK(values_with_rest(floats) == 6);  // of a layer: what dense and router share, glu, and moe
+  CHECK(values_with_rest(floats, cuda::Many::F8) == 0);
   CHECK(values_with_rest(quantized_experts) == 0);
   CHECK(values_with_rest(mixture(512, DType::Q4_K, DType::Q4_K)) == 0);
   CHECK(values_with_rest(mixture(512, DType::Q4_K, DType::F16)) == 4);  // h and glu

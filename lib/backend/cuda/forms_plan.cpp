@@ -81,7 +81,7 @@ class Planning {
       const bool f8 = takes_f8(node, weight, many_), panels = takes_panels(node, weight, many_);
       add(x, f8 ? Form::F8 : panels ? Form::F16Panels : Form::F16, i);
       add(x, f8 ? Form::F8Scale : Form::F16Unscale, i);
-      if (!f8 && takes_rest(g_, weight)) add(x, Form::F16Rest, i);
+      if (takes_rest(g_, weight, many_)) add(x, Form::F16Rest, i);
     }
   }
 
@@ -253,7 +253,8 @@ bool takes_panels(const Node& node, const ValueInfo& weight, Many many) {
   return (many == Many::Wgmma || experts) && has_tiles(device_type(weight.type.dtype)) && !takes_f8(node, weight, many);
 }
 
-bool takes_rest(const Graph& g, const ValueInfo& weight) {
+bool takes_rest(const Graph& g, const ValueInfo& weight, Many many) {
+  if (many == Many::F8 || device_type(weight.type.dtype) != DType::F16) return false;
   const auto routes = [](const Node& node) { return std::holds_alternative<Route>(node.op); };
   const auto has_quantized_experts = [&](const Node& node) {
     if (!std::holds_alternative<ExpertLinear>(node.op)) return false;
@@ -262,7 +263,7 @@ bool takes_rest(const Graph& g, const ValueInfo& weight) {
       return has_tiles(device_type(g.info(node.in[p.weight]).type.dtype));
     });
   };
-  return device_type(weight.type.dtype) == DType::F16 && std::any_of(g.nodes().begin(), g.nodes().end(), routes) &&
+  return std::any_of(g.nodes().begin(), g.nodes().end(), routes) &&
          std::none_of(g.nodes().begin(), g.nodes().end(), has_quantized_experts);
 }
 

@@ -78,8 +78,8 @@ bool takes_f8(const Node&, const ValueInfo& weight, Many);
 bool takes_panels(const Node&, const ValueInfo& weight, Many);
 /// Whether a product of many columns with a weight, where it takes F16, takes the rest as well: weights that are F16 in
 /// a graph with routes. A rounded activation may let another expert win, whose result is another one altogether. Not
-/// where the graph has quantised experts: their rounding does so far more often.
-bool takes_rest(const Graph&, const ValueInfo& weight);
+/// where the graph has quantised experts, nor beside products in FP8: their rounding does so far more often.
+bool takes_rest(const Graph&, const ValueInfo& weight, Many);
 /// Rows of a weight that are decoded at a time for a product with many columns, and the bytes that they take.
 std::int64_t decoded_rows(const Node&, const ValueInfo& weight, Many);
 std::int64_t decoded_rows(const Shape& weight, std::int64_t element_bytes);
