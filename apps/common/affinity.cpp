@@ -26,8 +26,11 @@ std::vector<int>& chosen() {
               ErrorParts{.file = {}, .subject = "option " + option, .problem = "\"" + escaped(text) + "\" " + why});
 }
 
+/// Not by the number of places: LLVM's library has some whether it binds to them or not.
+bool threads_are_bound() { return omp_get_proc_bind() != omp_proc_bind_false; }
+
 void keep_to_chosen(const std::string& option, const std::string& text) {
-  if (omp_get_num_places() > 0) {
+  if (threads_are_bound()) {
     throw Error(ErrorKind::Usage, "option " + option +
                                       ": OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY bind the threads already; give "
                                       "one or the other");
@@ -67,6 +70,7 @@ void set_range(const std::string& text) {
 }  // namespace
 
 void count_all_places() {
+  if (!threads_are_bound()) return;
   std::vector<int> all;
   for (int place = 0; place < omp_get_num_places(); ++place) {
     std::vector<int> cpus(static_cast<std::size_t>(omp_get_place_num_procs(place)));

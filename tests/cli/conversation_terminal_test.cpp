@@ -417,7 +417,7 @@ TEST_CASE("a line that the terminal would cut is not sent") {
   CHECK(t.end() == 0);
 }
 
-#ifndef LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER
+#ifndef __clang__  // whose OpenMP library maps a file of its own, which this limit cuts
 TEST_CASE("what was typed stays where there is no room for the editor's file") {
   const ConversationBench bench;
   Command c = bench.command(with(kShort, {"--no-history"}));
