@@ -138,4 +138,10 @@ MemoryPlan plan_memory(const Graph& g, const std::vector<std::uint64_t>& node_sc
   return Planner(g, node_scratch).run();
 }
 
+std::uint64_t workspace_bytes(const Graph& largest, const std::vector<std::uint64_t>& node_scratch) {
+  const std::uint64_t bytes = plan_memory(largest, node_scratch).bytes;
+  const auto scratch = std::max_element(node_scratch.begin(), node_scratch.end());
+  return bytes + bytes / 4 + (scratch == node_scratch.end() ? 0 : aligned(*scratch));
+}
+
 }  // namespace llm

@@ -19,4 +19,9 @@ struct MemoryPlan {
 /// of the graph are left out (the caller binds them). `node_scratch` (per node, bytes) lives during its node alone.
 MemoryPlan plan_memory(const Graph&, const std::vector<std::uint64_t>& node_scratch);
 
+/// Bytes for the plan of this graph and of any smaller bucket of it, which need not be smaller: best fit may pack
+/// values less well, for which there is a quarter more, and scratch may be as large beside smaller values, which leave
+/// no hole for it. Address space: what is not touched takes no memory.
+std::uint64_t workspace_bytes(const Graph& largest, const std::vector<std::uint64_t>& node_scratch);
+
 }  // namespace llm

@@ -170,6 +170,30 @@ TEST_CASE("a sequence that would outgrow the context is refused before anything 
   CHECK(session.eval({&fits, 1}).size() == static_cast<std::size_t>(model->dims().vocab));
 }
 
+TEST_CASE("a step in the middle has room, where its values leave no hole for what attention needs beside them") {
+  const TempDir folder;
+  const TinyOptions sinks{.arch = "gpt-oss", .layers = 3, .context = 512};
+  TinyOptions narrow_heads = wide("olmoe", DType::Q4_0);
+  narrow_heads.d_ff = 1024, narrow_heads.heads = 8, narrow_heads.kv_heads = 1, narrow_heads.head_dim = 32;
+  constexpr int kSequences = 9;
+  for (const TinyOptions& options : {sinks, narrow_heads}) {
+    INFO(options.arch);
+    const auto model = load_tiny(folder, tiny_model(options), /*threads=*/2);
+    const auto vocab = model->dims().vocab;
+    Session together(*model, {.context = 512, .sequences = kSequences}), alone(*model, {.context = 512});
+    std::vector<std::vector<Token>> texts;
+    std::vector<Append> work;
+    for (unsigned i = 0; i < kSequences; ++i) texts.push_back(random_tokens(20, vocab, i));
+    for (const auto& text : texts) work.push_back({together.create(), text, Logits::Last});
+    const auto rows = together.eval(work);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const Append one{alone.create(), texts[i], Logits::Last};
+      CHECK(same_bits(alone.eval({&one, 1}), rows.subspan(i * static_cast<std::size_t>(vocab)).first(vocab)));
+      alone.remove(one.sequence);
+    }
+  }
+}
+
 TEST_CASE("cache memory is counted by blocks in use") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 3, .context = 512}));

@@ -135,11 +135,10 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  /// A quarter more than the largest plan, address space only: a best fit may pack a smaller bucket's values less well.
   std::size_t activation_bytes(std::span<const Graph> largest) const {
-    std::size_t bytes = 0;
-    for (const Graph& g : largest) bytes = std::max(bytes, plan_program_memory(legalize(g), threads_).bytes);
-    return bytes + bytes / 4;
+    std::uint64_t bytes = 0;
+    for (const Graph& g : largest) bytes = std::max(bytes, program_workspace_bytes(legalize(g), threads_));
+    return bytes;
   }
 
   const Kernels& kernels_;

@@ -99,6 +99,12 @@ bool looks_at_outputs(const Graph& g) {
   return seen == g.outputs().size();
 }
 
+std::vector<std::uint64_t> node_scratch(const Graph& g, int threads) {
+  std::vector<std::uint64_t> bytes;
+  for (const Node& n : g.nodes()) bytes.push_back(scratch_bytes(g, n, threads));
+  return bytes;
+}
+
 const std::byte* as_bytes(std::span<const std::int32_t> s) { return reinterpret_cast<const std::byte*>(s.data()); }
 
 }  // namespace
@@ -106,10 +112,8 @@ const std::byte* as_bytes(std::span<const std::int32_t> s) { return reinterpret_
 CpuWorkspace::CpuWorkspace(std::size_t bytes, int threads)
     : activations_(bytes), scratch_(static_cast<std::size_t>(threads) * kScratchBytes) {}
 
-MemoryPlan plan_program_memory(const Graph& g, int threads) {
-  std::vector<std::uint64_t> scratch;
-  for (const Node& n : g.nodes()) scratch.push_back(scratch_bytes(g, n, threads));
-  return plan_memory(g, scratch);
+std::uint64_t program_workspace_bytes(const Graph& largest, int threads) {
+  return workspace_bytes(largest, node_scratch(largest, threads));
 }
 
 Program::Program(Graph graph, const host::HostWeights& weights, const host::HostCache& cache,
@@ -126,7 +130,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       read_position_bytes_(position_bytes(graph_, reads_cache, cache.format())),
       stored_position_bytes_(position_bytes(graph_, writes_cache, cache.format())),
       team_(std::move(team)) {
-  const MemoryPlan memory = plan_program_memory(graph_, most_threads());
+  const MemoryPlan memory = plan_memory(graph_, node_scratch(graph_, most_threads()));
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   roots_.resize(graph_.values().size());
   std::iota(roots_.begin(), roots_.end(), 0u);

@@ -32,8 +32,8 @@ class CpuWorkspace final : public Workspace {
   host::Pages activations_, scratch_;
 };
 
-/// The legalized graph's places in the workspace.
-MemoryPlan plan_program_memory(const Graph&, int threads);
+/// What programs of this legalized graph and of its smaller buckets want of activation_bytes().
+std::uint64_t program_workspace_bytes(const Graph& largest, int threads);
 
 class Program final : public Executable {
  public:

@@ -357,11 +357,9 @@ std::vector<std::uint64_t> InterpretedBackend::node_scratch(const Graph& graph) 
 }
 
 std::uint64_t InterpretedBackend::workspace_bytes(std::span<const Graph> largest) const {
-  // Best fit is not monotonic: a smaller bucket's plan may need a little more. What is not touched costs address space
-  // alone.
   std::uint64_t bytes = 0;
-  for (const Graph& graph : largest) bytes = std::max(bytes, plan_memory(graph, node_scratch(graph)).bytes);
-  return bytes + bytes / 4;
+  for (const Graph& graph : largest) bytes = std::max(bytes, llm::workspace_bytes(graph, node_scratch(graph)));
+  return bytes;
 }
 
 std::vector<MemoryShare> InterpretedBackend::memory(std::span<const Graph> largest) const {
