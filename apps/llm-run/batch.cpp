@@ -484,6 +484,7 @@ void BatchRun::compute() {
             {.finished =
                  [&](BatchResult&& r) {
                    line.row_ended(r);
+                   if (!output_->is_file() && stdout_is_terminal()) line.clear();
                    finished(std::move(r));
                  },
              .progress = [&](const BatchProgress& p) { return after_step(p, line); }},

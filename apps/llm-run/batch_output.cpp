@@ -196,7 +196,7 @@ void BatchOutput::append(std::string_view line) {
   std::string bytes(line);
   bytes += '\n';
   if (!owned_) {
-    write_stdout(bytes);
+    write_stdout(stdout_is_terminal() ? terminal_safe(bytes) : bytes);
     return;
   }
   if (const int error = write_all(fd_, bytes); error != 0) {

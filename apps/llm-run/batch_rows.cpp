@@ -75,6 +75,7 @@ RequestRows BatchRowMaker::rows_of(const BatchRequest& r) {
     for (const LogitBias& b : r.changes.logit_bias) require_token(b.token);
     prompts = prompts_of(r);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Memory) throw;  // no fault of the row: with more memory --resume goes on with it
     made.failure = failure_of(error);
     return made;
   }

@@ -70,10 +70,10 @@ bool ChatAnswers::answer() {
 }
 
 bool ChatAnswers::answer(const Prompt& prompt) {
-  const bool typed = chat_.editor != nullptr;
+  const bool typed = ::isatty(STDIN_FILENO) == 1;
   on_signal(typed ? OnSignal::AskAgain : OnSignal::AskToStop);
   std::optional<QuietTerminal> quiet;
-  if (typed) quiet.emplace(STDIN_FILENO);
+  if (chat_.editor != nullptr) quiet.emplace(STDIN_FILENO);
   Coming coming(chat_.options.chat.reasoning.show);
   try {
     generate(prompt, coming);

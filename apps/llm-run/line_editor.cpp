@@ -33,6 +33,7 @@ namespace {
 
 constexpr int kHistoryEntries = 1000;
 constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l", kPasteEnd = "\x1b[201~";
+constexpr wchar_t kCtrlC = L'\x03';
 
 std::atomic<bool> g_continued{false}, g_resized{false};
 void note_continued(int) {
@@ -88,6 +89,19 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
+/// A text as the line can have it: U+FFFD for what is not UTF-8, of controls only line ends and tabs.
+std::string as_typed(std::string_view text) {
+  std::string typed;
+  while (!text.empty()) {
+    const utf8::Unit unit = utf8::unit_at(text, 0);
+    typed += unit.form == utf8::Form::Valid ? text.substr(0, unit.length) : utf8::kReplacement;
+    text.remove_prefix(unit.length);
+  }
+  std::erase_if(typed,
+                [](char b) { return (static_cast<unsigned char>(b) < 0x20 && b != '\n' && b != '\t') || b == 0x7f; });
+  return typed;
+}
+
 }  // namespace
 
 struct LineEditor::Impl {
@@ -98,6 +112,7 @@ struct LineEditor::Impl {
   std::string prompt;
   std::optional<Outcome> key;  ///< what a key decided, beside the line
   std::string pasted;          ///< several lines, at the beginning of the line
+  std::string unread;          ///< bytes of the terminal that are no character yet
 
   ~Impl() {
     if (el != nullptr) el_end(el);
@@ -114,6 +129,7 @@ struct LineEditor::Impl {
   unsigned char complete();
   void take_terminal_back();
   void fit_to_window();
+  bool goes_on() const;
   int columns() const;
   std::wstring shown_before_cursor() const;
 
@@ -224,12 +240,20 @@ void LineEditor::Impl::take_terminal_back() {
   el_set(el, EL_REFRESH);
 }
 
-/// One character of the terminal. 0 ends the line as the end of the file would.
+/// One character of the terminal; U+FFFD for bytes that are none, behind which the next one is itself again. 0 ends the
+/// line as the end of the file would.
 int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
   const int fd = ::fileno(of(el).in.get());
-  std::string bytes;
+  std::string& bytes = of(el).unread;
   make_keys_of_controls(fd);
   for (;;) {
+    const utf8::Unit unit = bytes.empty() ? utf8::Unit{0, utf8::Form::Incomplete} : utf8::unit_at(bytes, 0);
+    if (unit.form != utf8::Form::Incomplete) {
+      const bool valid = unit.form == utf8::Form::Valid;
+      *c = static_cast<wchar_t>(utf8::code_point(valid ? std::string_view(bytes) : utf8::kReplacement));
+      bytes.erase(0, unit.length);
+      return 1;
+    }
     if (signal_exit_code() != 0) return 0;
     if (g_resized.exchange(false)) of(el).fit_to_window();
     if (g_continued.exchange(false)) of(el).take_terminal_back();
@@ -240,13 +264,13 @@ int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return 0;
     bytes += byte;
-    const utf8::Unit unit = utf8::unit_at(bytes, 0);
-    if (unit.form == utf8::Form::Valid) {
-      *c = static_cast<wchar_t>(utf8::code_point(bytes));
-      return 1;
-    }
-    if (bytes.size() >= 4 || unit.form == utf8::Form::Invalid) bytes.clear();
   }
+}
+
+/// Whether more comes at once, as within a paste.
+bool LineEditor::Impl::goes_on() const {
+  pollfd waiting{::fileno(in.get()), POLLIN, 0};
+  return !unread.empty() || ::poll(&waiting, 1, kSignalDelayMs) > 0;
 }
 
 unsigned char LineEditor::Impl::on_ctrl_c(EditLine* el, int) {
@@ -259,19 +283,18 @@ unsigned char LineEditor::Impl::on_ctrl_c(EditLine* el, int) {
 }
 
 /// Terminals send the line ends of what is pasted as carriage returns, with line feeds behind them where some do not
-/// change it. It may go on behind the end of the line, which then is no key.
+/// change it. It may go on behind the end of the line, which then is no key. Where its end does not come, Ctrl-C is.
 unsigned char LineEditor::Impl::on_paste(EditLine* el, int) {
   std::string text;
   wchar_t c = 0;
   while (!text.ends_with(kPasteEnd)) {
     const bool ended = c == L'\r';
     if (el_wgetc(el, &c) != 1) return CC_EOF;
+    if (c == kCtrlC && !of(el).goes_on()) return on_ctrl_c(el, 0);
     if (ended && c == L'\n') continue;
     text += utf8::encoded(c == L'\r' ? U'\n' : static_cast<char32_t>(c));
   }
-  text.resize(text.size() - kPasteEnd.size());
-  std::erase_if(text,
-                [](char b) { return (static_cast<unsigned char>(b) < 0x20 && b != '\n' && b != '\t') || b == 0x7f; });
+  text = as_typed(std::string_view(text).substr(0, text.size() - kPasteEnd.size()));
   const LineInfo* info = el_line(el);
   const bool begins = info->cursor == info->buffer;
   if (!text.empty() && el_insertstr(el, text.c_str()) != 0) return CC_ERROR;
@@ -284,7 +307,7 @@ unsigned char LineEditor::Impl::on_edit(EditLine* el, int) {
   std::string text = self.line();
   el_set(el, EL_PREP_TERM, 0);
   try {
-    text = edit_with_program(text);
+    text = as_typed(edit_with_program(text));
   } catch (const std::exception& error) {  // libedit, whose function calls this one, knows none
     self.write("\n");                      // below what was typed
     const auto* const ours = dynamic_cast<const Error*>(&error);
@@ -298,7 +321,8 @@ unsigned char LineEditor::Impl::on_edit(EditLine* el, int) {
 unsigned char LineEditor::Impl::complete() {
   const LineInfo* info = el_line(el);
   const std::string before(info->buffer, info->cursor);
-  const std::vector<std::string> found = options.complete ? options.complete(before) : std::vector<std::string>{};
+  std::vector<std::string> found = options.complete ? options.complete(before) : std::vector<std::string>{};
+  std::erase_if(found, [](const std::string& f) { return !utf8::valid(f); });  // no line can have these
   if (found.empty()) return CC_REFRESH_BEEP;
   std::string common = found.front();
   for (const std::string& f : found) {

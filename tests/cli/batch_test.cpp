@@ -816,6 +816,26 @@ TEST_CASE("each interrupt of a batch says what it does and how to go on") {
   CHECK_FALSE(contains(none.rest(), "--resume"));
 }
 
+TEST_CASE("results that go to a terminal begin their lines and command nothing") {
+  const Bench bench;
+  const Json row{{"prompt", "ab"},
+                 {"n_predict", 30},
+                 {"grammar",
+                  "root ::= \"\xc2\x9b"
+                  "31m\x7f\" [a-z]*"}};
+  const auto input = bench.file("in.jsonl", row.dump() + "\n" + row.dump() + "\n" + row.dump() + "\n");
+  Terminal t(bench.command({"--batch", input.string(), "-np", "1", "--backend", "reference"}));
+  CHECK(t.end() == 0);
+  const std::string shown = t.rest();
+  CHECK(contains(shown, "\\xc2\\x9b31m\\x7f"));
+  CHECK_FALSE(contains(shown, "\xc2\x9b"));
+  CHECK_FALSE(contains(shown, "\x7f"));
+  CHECK(contains(shown, "rows"));  // the line of progress was there
+  for (std::size_t at = shown.find("{\"id\":\"batch_req_"); at != std::string::npos;
+       at = shown.find("{\"id\":\"batch_req_", at + 1))
+    CHECK((at == 0 || shown[at - 1] == '\n' || shown[at - 1] == 'K'));
+}
+
 TEST_CASE("an interrupt finishes the rows that run") {
   const Bench bench;
   std::string rows;

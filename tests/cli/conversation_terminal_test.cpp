@@ -82,6 +82,46 @@ TEST_CASE("what is pasted is one message") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("bytes that are no character take nothing with them") {
+  const ConversationBench bench;
+  Command c = bench.command(kShort);
+  c.environment.emplace_back("VISUAL", "f() { printf 'caf\\351 \\000ol\\303' >\"$1\"; }; f");
+  Terminal t(c);
+  const auto expect_user = [&](std::string_view text) {
+    to_prompt(t);
+    t.type("/context\r");
+    t.until("user       " + std::string(text) + "\r\n");
+  };
+  to_prompt(t);
+  t.type("\x1b[200~caf\xe9\x1b[201~");  // the byte behind it belongs to the end of what is pasted
+  t.until("caf\uFFFD");
+  t.type("\r");
+  expect_user("caf\uFFFD");
+  to_prompt(t);
+  t.type("caf\xe9 \xc3\xa9t\xe9\r");
+  expect_user("caf\uFFFD \u00e9t\uFFFD");
+  to_prompt(t);
+  t.type("ol\x07");  // Ctrl-G
+  t.until("caf\uFFFD");
+  t.type("\r");
+  expect_user("caf\uFFFD ol\uFFFD");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("Ctrl-C ends a paste whose end does not come") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.type("\x1b[200~half of it");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  t.type(kInterrupt);
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("a slash that several pasted lines begin with is none of a command") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));
@@ -398,6 +438,23 @@ TEST_CASE("Ctrl-D inside a message of several lines drops it") {
   CHECK_FALSE(contains(to_prompt(t), "half a message"));
   t.type(kEnd);
   CHECK(t.end() == 0);
+}
+
+TEST_CASE("without an editor, too, Ctrl-C stops an answer and not the chat") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"--ignore-eos", "--temp", "0", "-q", "--simple-io"}));
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
+  t.until("> ");
+  t.type("Tell me a story.\r");
+  t.until(answer.substr(0, 10));
+  t.type(kInterrupt);
+  t.until("(stopped");
+  t.until("> ");
+  t.type("/context\r");
+  t.until("assistant  " + answer.substr(0, 10));
+  t.until("> ");
+  t.type(kInterrupt);
+  CHECK(t.end() == 130);
 }
 
 TEST_CASE("a line that the terminal would cut is not sent") {
