@@ -151,8 +151,8 @@ std::optional<fs::path> file_of_manifest(const fs::path& cache, const Name& name
   std::ifstream in(cache / ("manifest=" + name.user + "=" + name.repo + "=" + tag + ".json"));
   if (!in) return std::nullopt;
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  const nlohmann::json::json_pointer place("/ggufFile/rfilename");
-  const auto said = json.is_object() ? json.value(place, nlohmann::json()) : json;
+  const auto file = json.is_object() ? json.value("ggufFile", nlohmann::json()) : nlohmann::json();
+  const auto said = file.is_object() ? file.value("rfilename", nlohmann::json()) : nlohmann::json();
   if (!said.is_string()) return std::nullopt;
   const fs::path path = cache / (flat_prefix(name) + replaced(said.get<std::string>(), '/', "_"));
   return is_file(path) ? std::optional(path) : std::nullopt;

@@ -158,8 +158,10 @@ TEST_CASE("a name on the hub is a file of llama.cpp's older cache") {
   bench.folder().write(cache + "manifest=ann=Toy-GGUF=latest.json",
                        R"({"ggufFile": {"rfilename": "sub/Toy-Q5_K_M.gguf", "size": 1}})");
   check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("ann_Toy-GGUF_sub_Toy-Q5_K_M.gguf"));
-  bench.folder().write(cache + "manifest=ann=Toy-GGUF=latest.json", "{ broken");
-  check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("ann_Toy-GGUF_Toy-Q4_K_M.gguf"));
+  for (const char* unknown : {"{ broken", "\"Toy\"", R"({"ggufFile": [1]})", R"({"ggufFile": {"rfilename": 3}})"}) {
+    bench.folder().write(cache + "manifest=ann=Toy-GGUF=latest.json", unknown);
+    check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("ann_Toy-GGUF_Toy-Q4_K_M.gguf"));
+  }
   check_uses(bench({"-hf", "ann/Toy-GGUF"}, {{"HOME", "/nowhere"}, {"LLAMA_CACHE", bench.path(".cache/llama.cpp")}}),
              at("ann_Toy-GGUF_Toy-Q4_K_M.gguf"));
 }
