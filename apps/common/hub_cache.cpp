@@ -151,21 +151,55 @@ std::optional<fs::path> file_of_manifest(const fs::path& cache, const Name& name
   std::ifstream in(cache / ("manifest=" + name.user + "=" + name.repo + "=" + tag + ".json"));
   if (!in) return std::nullopt;
   const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  const nlohmann::json::json_pointer place("/ggufFile/rfilename");
-  const auto said = json.is_object() ? json.value(place, nlohmann::json()) : json;
+  const auto file = json.is_object() ? json.value("ggufFile", nlohmann::json()) : nlohmann::json();
+  const auto said = file.is_object() ? file.value("rfilename", nlohmann::json()) : nlohmann::json();
   if (!said.is_string()) return std::nullopt;
   const fs::path path = cache / (flat_prefix(name) + replaced(said.get<std::string>(), '/', "_"));
   return is_file(path) ? std::optional(path) : std::nullopt;
+}
+
+/// Those of other repositories whose files begin as this one's do: "ann_toy_chat_" beside "ann_toy_".
+std::vector<std::string> longer_prefixes(std::span<const fs::path> paths, const std::string& prefix) {
+  constexpr std::string_view kBegin = "manifest=";
+  std::vector<std::string> longer;
+  for (const fs::path& path : paths) {
+    const std::string own = path.filename().string();
+    if (!own.starts_with(kBegin)) continue;
+    const std::size_t user = kBegin.size(), repo = own.find('=', user);
+    const std::size_t tag = repo == std::string::npos ? repo : own.find('=', repo + 1);
+    if (tag == std::string::npos) continue;
+    std::string other =
+        flat_prefix({.user = own.substr(user, repo - user), .repo = own.substr(repo + 1, tag - repo - 1), .quant = {}});
+    if (other.size() > prefix.size() && other.starts_with(prefix)) longer.push_back(std::move(other));
+  }
+  return longer;
+}
+
+/// Whether it was fetched from the repository, where the JSON beside it says from where.
+std::optional<bool> is_fetched_from(const Name& name, fs::path file) {
+  std::ifstream in(file += ".json");
+  if (!in) return std::nullopt;
+  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto said = json.is_object() ? json.value("url", nlohmann::json()) : nlohmann::json();
+  if (!said.is_string()) return std::nullopt;
+  const std::string url = lower(said.get<std::string>()), place = lower("/" + name.both() + "/");
+  // What is behind "/resolve/" are a branch and the file's folders.
+  if (const std::size_t end = url.find("/resolve/"); end != std::string::npos)
+    return url.substr(0, end + 1).ends_with(place);
+  return url.find(place) != std::string::npos ? std::optional(true) : std::nullopt;
 }
 
 std::vector<Found> flat_files(const fs::path& cache, const Name& name) {
   const std::string prefix = flat_prefix(name);
   std::vector<Found> files;
   std::error_code none;
-  for (const fs::path& path : list_folder(cache, none)) {
+  const std::vector<fs::path> paths = list_folder(cache, none);
+  const std::vector<std::string> others = longer_prefixes(paths, prefix);
+  for (const fs::path& path : paths) {
     const std::string own = path.filename().string();
-    if (own.starts_with(prefix) && own.ends_with(".gguf") && is_file(path))
-      files.push_back({own.substr(prefix.size()), path});
+    if (!own.starts_with(prefix) || !own.ends_with(".gguf") || !is_file(path)) continue;
+    const bool other = std::any_of(others.begin(), others.end(), [&](const auto& o) { return own.starts_with(o); });
+    if (is_fetched_from(name, path).value_or(!other)) files.push_back({own.substr(prefix.size()), path});
   }
   sort_by_name(files);
   return files;

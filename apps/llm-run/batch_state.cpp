@@ -26,6 +26,26 @@ constexpr int kFormat = 2;
 std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
 Json as_stored(const Json& json) { return Json::parse(text_of(json)); }
 
+/// get<std::uint64_t>() would take -1 and 1.5 as well.
+std::uint64_t count_at(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  if (!value.is_number_unsigned()) throw Error(ErrorKind::Usage, "");
+  return value.get<std::uint64_t>();
+}
+
+/// Whether a model is described in a way that model_text() can read.
+bool is_description(const Json& model) {
+  if (!model.is_object()) return false;
+  for (const auto& [key, value] : model.items()) {
+    const bool list = key == "adapters" || key == "overrides";
+    if ((key == "name" && !value.is_string()) || (key == "bytes" && !value.is_number_unsigned()) ||
+        (list && !value.is_array()))
+      return false;
+    if (list && !std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); })) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string digest_of(std::string_view text) {
@@ -59,19 +79,21 @@ std::optional<BatchState> read_state(const std::string& path) {
   const std::string text = read_input(path);
   try {
     const Json json = Json::parse(text, RefuseNesting{path});
-    if (json.at("format") != kFormat || !json.at("options").is_object()) throw Error(ErrorKind::Usage, "");
+    if (json.at("format") != kFormat || !json.at("options").is_object() || !is_description(json.at("model")) ||
+        !json.value("time", Json(0)).is_number_integer())
+      throw Error(ErrorKind::Usage, "");
     std::map<std::string, std::string> digests;
     for (const Json& row : json.value("digests", Json::array())) {
       const auto text = row.get<std::string>();
       digests.emplace(text.substr(std::min(text.find(' ') + 1, text.size())), text.substr(0, text.find(' ')));
     }
     return BatchState{.options = json.at("options"),
-                      .seed = json.at("seed").get<std::uint64_t>(),
+                      .seed = count_at(json, "seed"),
                       .time = json.value("time", std::int64_t{0}),
                       .model = json.at("model"),
-                      .rows = json.at("rows").get<std::size_t>(),
-                      .answered = json.at("answered").get<std::size_t>(),
-                      .failed = json.at("failed").get<std::size_t>(),
+                      .rows = count_at(json, "rows"),
+                      .answered = count_at(json, "answered"),
+                      .failed = count_at(json, "failed"),
                       .digests = std::move(digests),
                       .status = json.at("status").get<std::string>()};
   } catch (const std::exception&) {

@@ -858,12 +858,24 @@ TEST_CASE("a damaged state can be removed, the results stay") {
   const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "-s", "4", "--resume"};
   REQUIRE(bench(command).code == 0);
   const std::string whole = read_file(out);
+  const Json kept = Json::parse(read_file(bench.path("out.jsonl.state")));
   bench.file("out.jsonl.state", "{\"format\":");
   const Outcome damaged = bench(command);
   CHECK(damaged.code == 2);
   CHECK(contains(damaged.err, "out.jsonl.state: is damaged; without this file --resume goes on"));
   bench.file("out.jsonl.state", "{\"format\": 1}");
   CHECK(contains(bench(command).err, "is not the state of a batch of this version; without this file"));
+  for (const char* part :
+       {R"({"model":[]})", R"({"model":true})", R"({"model":{"name":3}})", R"({"model":{"bytes":"x"}})",
+        R"({"model":{"adapters":3}})", R"({"model":{"overrides":[1]}})", R"({"seed":-1})", R"({"rows":1.5})"}) {
+    Json state = kept;
+    state.update(Json::parse(part));
+    bench.file("out.jsonl.state", state.dump());
+    const Outcome o = bench(command);
+    INFO(part << o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "is not the state of a batch of this version"));
+  }
   std::filesystem::remove(bench.path("out.jsonl.state"));
   CHECK(bench(command).code == 0);
   CHECK(read_file(out) == whole);

@@ -158,10 +158,39 @@ TEST_CASE("a name on the hub is a file of llama.cpp's older cache") {
   bench.folder().write(cache + "manifest=ann=Toy-GGUF=latest.json",
                        R"({"ggufFile": {"rfilename": "sub/Toy-Q5_K_M.gguf", "size": 1}})");
   check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("ann_Toy-GGUF_sub_Toy-Q5_K_M.gguf"));
-  bench.folder().write(cache + "manifest=ann=Toy-GGUF=latest.json", "{ broken");
-  check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("ann_Toy-GGUF_Toy-Q4_K_M.gguf"));
+  for (const char* unknown : {"{ broken", "\"Toy\"", R"({"ggufFile": [1]})", R"({"ggufFile": {"rfilename": 3}})"}) {
+    bench.folder().write(cache + "manifest=ann=Toy-GGUF=latest.json", unknown);
+    check_uses(bench({"-hf", "ann/Toy-GGUF"}), at("ann_Toy-GGUF_Toy-Q4_K_M.gguf"));
+  }
   check_uses(bench({"-hf", "ann/Toy-GGUF"}, {{"HOME", "/nowhere"}, {"LLAMA_CACHE", bench.path(".cache/llama.cpp")}}),
              at("ann_Toy-GGUF_Toy-Q4_K_M.gguf"));
+}
+
+TEST_CASE("a file of llama.cpp's older cache may be another repository's whose name is longer") {
+  const ModelPlaceBench bench;
+  const std::string cache = ".cache/llama.cpp/", chat = "ann_toy_chat_fable-Q8_0.gguf", plain = "ann_toy_z-Q8_0.gguf";
+  const std::string manifest = cache + "manifest=ann=toy_chat=Q8_0.json", beside = cache + chat + ".json";
+  const auto from = [](const std::string& repository) {
+    return R"({"etag": "x", "url": "https://huggingface.co/)" + repository + R"(/resolve/main/fable-Q8_0.gguf"})";
+  };
+  bench.put(cache + chat, 1);
+  const std::string at = bench.path(cache + chat);
+  check_uses(bench({"-hf", "ann/toy"}), at);  // nothing says that it is not its file
+  bench.folder().write(manifest, "{}");
+  check_refusal(bench({"-hf", "ann/toy"}), 3, {"\"ann/toy\" is in no local cache"});
+  check_uses(bench({"-hf", "ann/toy_chat"}), at);
+  bench.put(cache + plain, 1);
+  check_uses(bench({"-hf", "ann/toy"}), bench.path(cache + plain));
+
+  // Where it came from counts before names.
+  bench.folder().write(beside, from("ann/toy"));
+  check_uses(bench({"-hf", "ann/toy"}), at);
+  check_refusal(bench({"-hf", "ann/toy_chat"}), 3, {"in no local cache"});
+  fs::remove(bench.path(manifest));
+  bench.folder().write(beside, from("ann/toy_chat"));
+  check_uses(bench({"-hf", "ann/toy"}), bench.path(cache + plain));
+  bench.folder().write(beside, R"({"url": [3]})");
+  check_uses(bench({"-hf", "ann/toy"}), at);
 }
 
 TEST_CASE("names that are none, and two models, are refused; what is nowhere is told with its places") {
